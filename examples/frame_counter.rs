@@ -1,5 +1,6 @@
 //! Counts the frames that a port of the engine's receives and sends, by EtherType: `frame_counter
-//! SOCKET PORT [SECONDS]`. Prints a line for each EtherType whenever a second has brought frames.
+//! SOCKET PORT [SECONDS [ETHERTYPE]]`. Prints a line for each EtherType whenever a second has brought
+//! frames. Frames of ETHERTYPE, say 88b5, it takes: nobody else gets them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,14 +18,19 @@ struct Count {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(socket), Some(port)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: frame_counter SOCKET PORT [SECONDS]".into());
+        return Err("usage: frame_counter SOCKET PORT [SECONDS [ETHERTYPE]]".into());
     };
     let seconds = arguments.next().map(|text| text.parse()).transpose()?;
     let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let session = Session::attach(Path::new(&socket), "frame_counter")?;
     // One that does not send needs no ring to the engine.
     let sizes = RingSizes { down: 0, ..RingSizes::DEFAULT };
-    let raw = Raw::open(&session, RawSpec::port(&port).sent(true).rings(sizes))?;
+    let spec = RawSpec::port(&port).rings(sizes);
+    let spec = match arguments.next() {
+        Some(kind) => spec.take().ethertype(u16::from_str_radix(&kind, 16)?),
+        None => spec.sent(true),
+    };
+    let raw = Raw::open(&session, spec)?;
     println!("counting at {}", raw.ports()[0].name);
     let (mut rx, _) = raw.split();
     let mut counts: BTreeMap<u16, Count> = BTreeMap::new();

@@ -103,6 +103,13 @@ impl RawSpec {
         self
     }
 
+    /// Sees, or takes, frames of this EtherType alone. Taking from an `xdp` port needs it: the kernel has
+    /// every other frame before the engine.
+    pub fn ethertype(mut self, ethertype: u16) -> Self {
+        self.wants.ethertype = Some(ethertype);
+        self
+    }
+
     /// Relies on `[[raw]]` rules alone, and shows no packet socket.
     pub fn by_rules_alone(mut self) -> Self {
         self.shows_socket = false;

@@ -831,7 +831,9 @@ impl Control {
                 self.hang_up(session);
             }
             Answer::Raw { session, serial, result } => self.on_raw(session, serial, result),
-            Answer::RawClosed { session, rings } => self.on_raw_closed(session, rings),
+            Answer::RawClosed { session, rings, ports } => {
+                self.on_raw_closed(session, rings, ports);
+            }
             Answer::Registered { session, serial, number, is_known } => {
                 self.on_registered(session, serial, number, is_known);
             }

@@ -232,6 +232,8 @@ counters! {
     raw_spoofed,
     /// Visits to raw endpoints' rings that ended at a full port.
     raw_tx_full,
+    /// Frames of raw endpoints dropped because too many waited for their port already.
+    raw_tx_overrun,
     /// Frames that programs with raw endpoints had no room for in their rings.
     raw_rx_dropped,
     /// Frames that bridges passed on.

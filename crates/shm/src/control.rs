@@ -15,7 +15,7 @@ use crate::census::{CensusLine, Subject};
 use crate::raw::RingSizes;
 
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 17;
+pub const CONTRACT_VERSION: u32 = 18;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -164,6 +164,9 @@ pub struct RawWants {
     pub meta: bool,
     /// What its filter keeps comes to it alone, instead of to stack and kernel.
     pub take: bool,
+    /// Of what its ports receive, it sees or takes frames of this EtherType alone. Taking from a port that
+    /// shares its interface with the kernel needs it.
+    pub ethertype: Option<u16>,
 }
 
 /// An instruction of classic BPF, as `struct sock_filter` of linux/filter.h.

@@ -9,6 +9,8 @@
 mod client;
 mod engine;
 mod frames;
+#[cfg(all(test, not(loom)))]
+mod kills;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod memory;

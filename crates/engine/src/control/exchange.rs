@@ -287,6 +287,8 @@ pub enum Answer {
         session: SessionKey,
         /// Its rings.
         rings: Arc<Rings>,
+        /// How many ports it had.
+        ports: usize,
     },
     /// The worker knows a registered memory from now on, or its session has ended.
     Registered {

@@ -12,7 +12,12 @@ use super::exchange::{Command, SessionKey};
 use super::{Control, connection};
 use crate::service::raw::filter::RawFilter;
 use crate::service::raw::rights::{RawRights, RawRule, by_rules, by_socket, is_named};
-use crate::service::raw::{PORTS_MAX, RawSeed};
+use crate::service::raw::{PORTS_MAX, RawSeed, charged_bytes};
+
+/// The least EtherType; what is less is a length (IEEE 802.3).
+const ETHERTYPE_MIN: u16 = 0x0600;
+/// EtherTypes that are never claimed as such: IPv4, ARP, VLAN tags, IPv6.
+const OF_OTHERS: [u16; 5] = [0x0800, 0x0806, 0x8100, 0x88a8, 0x86dd];
 
 /// What is known of raw endpoints before anybody asks for one.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +36,8 @@ pub struct RawPolicy {
 pub(super) struct Opening {
     file: OwnedFd,
     sizes: RingSizes,
+    /// Bytes that its user is charged.
+    charged: u64,
     ports: Vec<RawPort>,
 }
 
@@ -123,7 +130,14 @@ impl Control {
         let peer = self.connections.get(&id).map(|one| one.peer).ok_or_else(gone)?;
         let policy = &self.policy.raw;
         let numbers = policy.find(&asked.ports)?;
-        let RawWants { received, sent, take, .. } = asked.wants;
+        let RawWants { received, sent, take, ethertype, .. } = asked.wants;
+        if ethertype.is_some_and(|kind| kind < ETHERTYPE_MIN || OF_OTHERS.contains(&kind)) {
+            let reason = format!(
+                "EtherType {:#06x} is a length or the stack's own; take frames of another one",
+                ethertype.unwrap_or_default()
+            );
+            return Err(refuse(Errno::INVAL, reason));
+        }
         let wanted =
             RawRights { receive: received || sent, send: asked.sizes.down > 0, take, spoof: false };
         let mut spoofs = true;
@@ -155,10 +169,10 @@ impl Control {
                     ),
                 ));
             }
-            if take && policy.untakeable.contains(&port.name) {
+            if take && ethertype.is_none() && policy.untakeable.contains(&port.name) {
                 let reason = format!(
                     "{} shares its interface with the kernel, from which frames cannot be taken by a \
-                     filter; use a packet port",
+                     filter alone; name an EtherType, or use a packet port",
                     port.name
                 );
                 return Err(refuse(Errno::OPNOTSUPP, reason));
@@ -171,8 +185,8 @@ impl Control {
                     .map_err(|bad| refuse(Errno::INVAL, bad.to_string()))?,
             ),
         };
-        let opening_bytes = asked.sizes.total();
-        self.admit_rings(peer.uid, opening_bytes)?;
+        let charged = charged_bytes(asked.sizes, numbers.len());
+        self.admit_rings(peer.uid, charged)?;
         let mut rings = Rings::create(asked.sizes).map_err(|error| {
             let errno = match error {
                 shm::raw::RingError::System(_, errno) => errno,
@@ -182,10 +196,10 @@ impl Control {
         })?;
         let file = rings.take_file().ok_or_else(gone)?;
         if let Some(granted) = self.sessions.get_mut(&session) {
-            granted.ring_bytes += opening_bytes;
+            granted.ring_bytes += charged;
         }
         let ports = numbers.iter().filter_map(|at| self.policy.raw.ports.get(*at).cloned());
-        let opening = Opening { file, sizes: asked.sizes, ports: ports.collect() };
+        let opening = Opening { file, sizes: asked.sizes, charged, ports: ports.collect() };
         let (rings, wants) = (Arc::new(rings), asked.wants);
         Ok((RawSeed { rings, ports: numbers, filter, wants, spoofs }, opening))
     }
@@ -199,8 +213,8 @@ impl Control {
                 Errno::NOMEM,
                 format!(
                     "this user's sessions use {held} bytes of shared memory and the rings need \
-                     {bytes}, but `memory_per_user` is {most}; ask for smaller rings, or raise it \
-                     under [limits]"
+                     {bytes}, but `memory_per_user` is {most}; ask for smaller rings or fewer ports, \
+                     or raise it under [limits]"
                 ),
             ));
         }
@@ -216,7 +230,7 @@ impl Control {
     ) {
         let id = session.0;
         let opening = self.connections.get_mut(&id).and_then(|one| one.opening.take());
-        let Some(Opening { file, sizes, ports }) = opening else { return };
+        let Some(Opening { file, sizes, charged, ports }) = opening else { return };
         match result {
             Ok(endpoint) => {
                 let endpoints = vec![endpoint];
@@ -224,15 +238,15 @@ impl Control {
                 self.answer_with(id, &granted, &[file.as_fd()]);
             }
             Err(Refusal { errno, reason }) => {
-                self.uncharge_rings(session, sizes.total());
+                self.uncharge_rings(session, charged);
                 self.answer(id, &FromEngine::Denied { serial, errno, reason });
             }
         }
     }
 
     /// Rings are no longer used; here they are unmapped.
-    pub(super) fn on_raw_closed(&mut self, session: SessionKey, rings: Arc<Rings>) {
-        self.uncharge_rings(session, rings.sizes().total());
+    pub(super) fn on_raw_closed(&mut self, session: SessionKey, rings: Arc<Rings>, ports: usize) {
+        self.uncharge_rings(session, charged_bytes(rings.sizes(), ports));
         drop(rings);
     }
 

@@ -8,33 +8,32 @@
 
 mod checks;
 pub mod filter;
+mod order;
 mod outlet;
 mod requests;
 pub mod rights;
+mod visit;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use port::{Port, RxBurst, RxChecksum, TxError, TxFrame, TxMeta};
+use port::{Claim, Port, RxBurst, RxChecksum, TxError, TxFrame, TxMeta};
 use shm::raw::{
-    EngineDown, EngineUp, FrameFlags, MESSAGES_PER_VISIT, Meta, RingBreach, Rings, SegmentKind,
-    Taken, UpInfo,
+    EngineDown, EngineUp, FrameFlags, Meta, RingBreach, RingSizes, Rings, SegmentKind, UpInfo,
 };
-use stack::Stack;
 
 use self::filter::{PacketType, RawFilter};
+use self::order::{COPIED_BYTES, Order};
 pub use self::outlet::{Sending, Watch, Watched};
+pub use self::visit::{Outward, Visit};
 use crate::service::mirror::Rope;
 use crate::session::Breach;
 use crate::sessions::Sessions;
-use crate::stats::Counters;
-use crate::transmit::Attached;
 
 /// Endpoints that see copies of one port's frames.
 pub const WATCHERS_MAX: usize = 16;
 /// Most ports of an endpoint.
 pub const PORTS_MAX: usize = 16;
-/// Bytes of a frame from a ring that are copied before they are looked at.
-const LOOKED_AT_BYTES: usize = 192;
 
 /// What an endpoint is made from; everything in it is checked.
 pub struct RawSeed {
@@ -50,6 +49,25 @@ pub struct RawSeed {
     pub spoofs: bool,
 }
 
+impl RawSeed {
+    /// What must be claimed where a port shares its interface with the kernel.
+    fn claim(&self) -> Option<Claim> {
+        self.wants.ethertype.filter(|_| self.wants.take).map(Claim::EtherType)
+    }
+}
+
+/// Whether frames of one port may have to wait while those of others go on.
+fn has_order(sizes: RingSizes, ports: usize) -> bool {
+    ports > 1 && sizes.down > 0
+}
+
+/// Bytes that an endpoint with so many ports costs its user: the rings, and copies of frames that wait for
+/// their port.
+pub(crate) fn charged_bytes(sizes: RingSizes, ports: usize) -> u64 {
+    let copies = if has_order(sizes, ports) { ports * COPIED_BYTES } else { 0 };
+    sizes.total() + copies as u64
+}
+
 /// An endpoint as the worker keeps it.
 struct RawEndpoint {
     place: u32,
@@ -58,6 +76,8 @@ struct RawEndpoint {
     rope: Option<Rope>,
     up: EngineUp,
     down: Option<EngineDown>,
+    /// What waits for its ports, where there are several to send by.
+    order: Option<Box<Order>>,
     seed: RawSeed,
     /// In the list of those that have pushed and not published.
     has_news: bool,
@@ -65,17 +85,6 @@ struct RawEndpoint {
     waits: bool,
     /// Its program knows that all its ports are gone.
     knows_loss: bool,
-}
-
-/// How a visit to a DOWN ring ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visit {
-    /// Nothing is left.
-    Empty,
-    /// More is left than a visit takes.
-    More,
-    /// The next frame's port is full.
-    Full,
 }
 
 /// The endpoints that look at one port.
@@ -102,20 +111,8 @@ pub struct RawTable {
     slots: Vec<Option<Box<RawEndpoint>>>,
     ports: Vec<Watchers>,
     pushed: Pushed,
-    waiting: Vec<u32>,
+    waiting: VecDeque<u32>,
     whole: Vec<u8>,
-}
-
-/// What the frames of programs are sent with.
-pub struct RawTx<'a> {
-    /// The ports.
-    pub ports: &'a mut [Attached],
-    /// The addresses that programs may send from.
-    pub stack: &'a Stack,
-    /// What is sent and dropped.
-    pub counters: &'a Counters,
-    /// The time, in engine nanoseconds.
-    pub now_ns: u64,
 }
 
 impl RawTable {
@@ -125,7 +122,7 @@ impl RawTable {
             slots: Vec::new(),
             ports: std::iter::repeat_with(Watchers::default).take(ports).collect(),
             pushed: Pushed::default(),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             whole: Vec::new(),
         }
     }
@@ -196,6 +193,8 @@ impl RawTable {
             rope,
             up: EngineUp::new(Arc::clone(&seed.rings)),
             down: EngineDown::new(Arc::clone(&seed.rings)),
+            order: has_order(seed.rings.sizes(), seed.ports.len())
+                .then(|| Box::new(Order::new(seed.ports.len()))),
             seed,
             has_news: false,
             waits: false,
@@ -210,7 +209,7 @@ impl RawTable {
     }
 
     /// Forgets an endpoint; its rings.
-    fn remove(&mut self, slot: u32) -> Option<Arc<Rings>> {
+    fn remove(&mut self, slot: u32) -> Option<RawSeed> {
         let endpoint = self.slots.get_mut(slot as usize)?.take()?;
         for of in &mut self.ports {
             of.received.retain(|one| *one != slot);
@@ -221,7 +220,7 @@ impl RawTable {
         }
         self.pushed.news.retain(|one| *one != slot);
         self.waiting.retain(|one| *one != slot);
-        Some(endpoint.seed.rings)
+        Some(endpoint.seed)
     }
 
     /// Copies a burst of a port to those who see it. Bits of the frames that a taker has got.
@@ -338,96 +337,23 @@ impl RawTable {
         }
     }
 
-    /// Sends what a program has pushed, as far as its ports take it: one visit.
-    pub fn serve(&mut self, slot: u32, sessions: &mut Sessions, tx: &mut RawTx<'_>) -> Visit {
-        let Some(mut endpoint) = self.slots.get_mut(slot as usize).and_then(Option::take) else {
-            return Visit::Empty;
-        };
-        let visited = self.visit(&mut endpoint, slot, tx);
-        let visited = visited.unwrap_or_else(|breach| {
-            self.pushed.breached.push((endpoint.place, breach));
-            Visit::Empty
-        });
-        let waits = visited != Visit::Empty;
-        if waits && !std::mem::replace(&mut endpoint.waits, true) {
-            self.waiting.push(slot);
-        } else if !waits && std::mem::take(&mut endpoint.waits) {
-            self.waiting.retain(|one| *one != slot);
-        }
-        if endpoint.down.as_mut().is_some_and(EngineDown::publish) {
-            sessions.note_news(endpoint.place, endpoint.index);
-        }
-        if let Some(room) = self.slots.get_mut(slot as usize) {
-            *room = Some(endpoint);
-        }
-        self.publish(sessions);
-        visited
-    }
-
-    fn visit(
-        &mut self,
-        endpoint: &mut RawEndpoint,
-        slot: u32,
-        tx: &mut RawTx<'_>,
-    ) -> Result<Visit, RingBreach> {
-        let RawTx { ports, stack, counters, now_ns } = tx;
-        let Some(down) = &mut endpoint.down else { return Ok(Visit::Empty) };
-        let mut header = [0u8; LOOKED_AT_BYTES];
-        for _ in 0..MESSAGES_PER_VISIT {
-            let frame = match down.peek()? {
-                Taken::Nothing => return Ok(Visit::Empty),
-                Taken::Wrap | Taken::Bad => {
-                    down.finish(down.taken());
-                    continue;
-                }
-                Taken::Frame(frame) => frame,
-            };
-            let copied = down.read(&frame, &mut header);
-            let header = header.get(..copied).unwrap_or_default();
-            let number = checks::port_of(&endpoint.seed.ports, frame.port, header, ports);
-            let found = number.and_then(|number| Some((number, ports.get_mut(number)?)));
-            let sent = found.and_then(|(number, of)| {
-                let meta = checks::tx_meta(frame.meta.as_ref(), header, frame.len)?;
-                if !endpoint.seed.spoofs && !checks::is_own(header, of, stack) {
-                    counters.raw_spoofed.increment();
-                    return None;
-                }
-                let rest = [down.rest(&frame, copied)];
-                let payload = rest.get(..usize::from(copied < frame.len)).unwrap_or_default();
-                let sending = Sending { number, except: Some(slot), now_ns: *now_ns };
-                let frame = TxFrame { meta: &meta, header, payload };
-                Some(self.send(&mut *of.port, sending, &frame))
-            });
-            if sent == Some(Err(TxError::Full)) {
-                counters.raw_tx_full.increment();
-                return Ok(Visit::Full);
-            }
-            let is_sent = sent == Some(Ok(()));
-            if is_sent {
-                counters.raw_tx.increment()
-            } else {
-                counters.raw_tx_dropped.increment()
-            }
-            down.count(is_sent);
-            down.take(&frame);
-            down.finish(frame.end);
-        }
-        Ok(Visit::More)
-    }
-
     /// Endpoints in use.
     pub fn count(&self) -> usize {
         self.slots.iter().flatten().count()
     }
 
-    /// Those whose rings are to be looked at in this turn.
-    fn take_waiting(&mut self) -> Vec<u32> {
-        for slot in &self.waiting {
-            if let Some(Some(endpoint)) = self.slots.get_mut(*slot as usize) {
-                endpoint.waits = false;
-            }
+    /// How many rings are to be looked at in this turn.
+    fn count_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The next of them; one that has to go on waiting comes back behind the others.
+    fn take_waiting(&mut self) -> Option<u32> {
+        let slot = self.waiting.pop_front()?;
+        if let Some(Some(endpoint)) = self.slots.get_mut(slot as usize) {
+            endpoint.waits = false;
         }
-        std::mem::take(&mut self.waiting)
+        Some(slot)
     }
 
     /// Names the endpoints all of whose ports are gone, once.
@@ -470,6 +396,10 @@ impl RawEndpoint {
     /// Whether the filter keeps a frame; what it keeps is put into the ring.
     fn give(&mut self, slot: u32, frame: &Copied<'_>, pushed: &mut Pushed) -> bool {
         let Copied { number, bytes, mut flags, meta, kind, now_ns } = *frame;
+        let is_of = |kind: u16| bytes.get(12..14) == Some(&kind.to_be_bytes());
+        if self.seed.wants.ethertype.is_some_and(|kind| !is_of(kind)) {
+            return false;
+        }
         let snap = match &self.seed.filter {
             None => usize::MAX,
             Some(filter) => filter.run(bytes, kind) as usize,

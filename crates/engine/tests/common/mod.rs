@@ -66,16 +66,25 @@ pub struct Net {
     pub link: PairLink,
 }
 
+/// A port with an address in a network of its own.
+pub fn setup(port: Box<dyn port::Port>, address: &str) -> PortSetup {
+    PortSetup {
+        port,
+        addresses: vec![Cidr { address: address.parse().unwrap(), prefix: 24 }],
+        gateway: None,
+        routes: Vec::new(),
+        ipv6: stack::api::Ipv6Mode::Off,
+    }
+}
+
 impl Side {
     fn new(port: impl port::Port + 'static, address: &str, limits: Limits, seed: u8) -> Self {
+        Self::of(vec![setup(Box::new(port), address)], limits, seed)
+    }
+
+    /// A worker with these ports.
+    pub fn of(ports: Vec<PortSetup>, limits: Limits, seed: u8) -> Self {
         let counters = Arc::new(Counters::default());
-        let setup = PortSetup {
-            port: Box::new(port),
-            addresses: vec![Cidr { address: address.parse().unwrap(), prefix: 24 }],
-            gateway: None,
-            routes: Vec::new(),
-            ipv6: stack::api::Ipv6Mode::Off,
-        };
         let config = WorkerConfig {
             limits,
             stack_limits: stack::Limits { connections: 4096, ..stack::Limits::default() },
@@ -83,7 +92,7 @@ impl Side {
             seed: [seed; 32],
             index: 0,
         };
-        let worker = Worker::new(config, vec![setup], Arc::clone(&counters), Instant(1)).unwrap();
+        let worker = Worker::new(config, ports, Arc::clone(&counters), Instant(1)).unwrap();
         Self {
             worker,
             counters,
@@ -130,7 +139,8 @@ impl Side {
         }
     }
 
-    fn turn(&mut self, now: u64) -> bool {
+    /// One turn; whether anything happened.
+    pub fn turn(&mut self, now: u64) -> bool {
         let worked = self.worker.turn(Instant(now)).worked();
         for answer in self.worker.take_answers() {
             match answer {

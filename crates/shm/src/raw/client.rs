@@ -188,8 +188,8 @@ impl ClientUp {
     }
 
     /// Gives back the room of all that was taken, but for a message that is not read to its end.
-    /// `true`: the engine asked for a doorbell ([`Direction::Receive`](crate::client_side::Direction))
-    /// by then.
+    /// `true`: the engine asked for a doorbell ([`Direction::Receive`](crate::client_side::Direction)), as
+    /// it has something to say for which there was no room.
     #[must_use]
     pub fn release(&mut self) -> bool {
         let end = self.within.map_or(self.head, |within| within.start);

@@ -99,6 +99,8 @@ pub struct EngineUp {
     open: Option<Open>,
     /// Frames dropped since the last message.
     lost: u32,
+    /// A doorbell is asked for once the client has made room for the notice of them.
+    is_wished: bool,
     messages: u64,
     dropped: u64,
     publications: u64,
@@ -116,6 +118,7 @@ impl EngineUp {
             published: 0,
             open: None,
             lost: 0,
+            is_wished: false,
             messages: 0,
             dropped: 0,
             publications: 0,
@@ -249,6 +252,9 @@ impl EngineUp {
         if !self.has_room(end)? {
             self.lost = self.lost.saturating_add(1);
             self.dropped += 1;
+            if !self.is_wished {
+                self.wish(end)?;
+            }
             return Ok(None);
         }
         if notice > 0 {
@@ -260,7 +266,42 @@ impl EngineUp {
         Ok(Some(start))
     }
 
+    /// Asks for a doorbell when there is room up to `end`, where the lost frame would have ended behind its
+    /// notice: maybe no frame comes that the notice could precede.
+    fn wish(&mut self, end: u64) -> Result<(), RingBreach> {
+        self.is_wished = true;
+        self.rings.store(word::UP_WANTED, end - self.half.bytes, Ordering::Relaxed);
+        // Pairs with the fence in `ClientUp::release`: either the client sees the wish, or we see the head.
+        fence(Ordering::SeqCst);
+        if self.has_room(end)? {
+            self.tell_lost()?;
+        }
+        Ok(())
+    }
+
+    /// Appends a notice of frames that were lost since the last message, if there are any and there is room
+    /// by now; it is seen after [`Self::publish`]. `true`: there is something to publish.
+    ///
+    /// # Errors
+    /// The client has released what it was not given.
+    pub fn tell_lost(&mut self) -> Result<bool, RingBreach> {
+        if self.lost == 0 {
+            return Ok(false);
+        }
+        self.close();
+        let (start, end) = self.place(self.tail, message_bytes(NOTICE_BYTES));
+        if !self.has_room(end)? {
+            return Ok(false);
+        }
+        self.begin(start);
+        self.put_lost();
+        Ok(true)
+    }
+
     fn put_lost(&mut self) {
+        if std::mem::take(&mut self.is_wished) {
+            self.rings.store(word::UP_WANTED, u64::MAX, Ordering::Relaxed);
+        }
         let mut bytes = [0; NOTICE_BYTES];
         let words = [0, u64::from(NOTICE_LOST) | u64::from(self.lost) << 32];
         for (room, value) in bytes.chunks_exact_mut(8).zip(words) {

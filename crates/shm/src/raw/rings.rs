@@ -150,6 +150,8 @@ pub struct Rings {
     memory: Memory,
     sizes: RingSizes,
     file: Option<OwnedFd>,
+    #[cfg(all(test, not(loom)))]
+    pub(super) fuse: super::kills::Fuse,
 }
 
 impl Rings {
@@ -170,7 +172,7 @@ impl Rings {
         rustix::fs::fcntl_add_seals(&file, SEALS).map_err(system("sealing"))?;
         let memory =
             Memory::map_bytes(file.as_fd(), sizes.total(), true).map_err(system("mmap"))?;
-        let rings = Self { memory, sizes, file: Some(file) };
+        let rings = Self::of(memory, sizes, Some(file));
         rings.describe();
         Ok(rings)
     }
@@ -185,7 +187,7 @@ impl Rings {
         }
         let memory = Memory::private_bytes(sizes.total())
             .map_err(|errno| RingError::System("mmap", errno))?;
-        let rings = Self { memory, sizes, file: None };
+        let rings = Self::of(memory, sizes, None);
         #[cfg(not(loom))]
         rings.describe();
         rings.store(word::UP_WANTED, u64::MAX, Ordering::Relaxed);
@@ -213,7 +215,17 @@ impl Rings {
         }
         let memory =
             Memory::map_bytes(file.as_fd(), sizes.total(), true).map_err(system("mmap"))?;
-        Ok(Self { memory, sizes, file: None })
+        Ok(Self::of(memory, sizes, None))
+    }
+
+    fn of(memory: Memory, sizes: RingSizes, file: Option<OwnedFd>) -> Self {
+        Self {
+            memory,
+            sizes,
+            file,
+            #[cfg(all(test, not(loom)))]
+            fuse: super::kills::Fuse::default(),
+        }
     }
 
     /// Writes the first line, which only people and crash dumps read, and the wishes.
@@ -274,10 +286,16 @@ impl Rings {
     }
 
     pub(super) fn store(&self, offset: usize, value: u64, order: Ordering) {
+        #[cfg(all(test, not(loom)))]
+        if self.fuse.allows(size_of::<u64>()) < size_of::<u64>() {
+            return;
+        }
         self.word(offset).store(value, order);
     }
 
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
+        #[cfg(all(test, not(loom)))]
+        let bytes = &bytes[..self.fuse.allows(bytes.len())];
         self.memory.write(offset, bytes);
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use arch::SharedBytes;
-use port::{TxError, TxMeta};
+use port::{TxError, TxFrame, TxMeta};
 use shm::descriptor::Span;
 use stack::api::{DatagramMeta, Instant, InterfaceIndex, RequestError, SocketId, UdpOut, UdpSend};
 use stack::message::Packet;
@@ -15,7 +15,7 @@ use super::link::{self, Unsent};
 use super::tables::Hands;
 use crate::config::Encapsulation;
 use crate::registered::SpanMemory;
-use crate::service::raw::RawTable;
+use crate::service::raw::{RawTable, Sending};
 use crate::sessions::Sessions;
 use crate::transmit::Attached;
 

@@ -2,10 +2,11 @@
 
 use std::thread::JoinHandle;
 
+use port::Claim;
 use rustix::io::Errno;
 use shm::Status;
 
-use super::{NOBODY, RawSeed, RawTx, Visit};
+use super::{NOBODY, Outward, RawSeed, Visit};
 use crate::control::authority::Refusal;
 use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::Role;
@@ -49,11 +50,52 @@ impl Worker {
         if let Some(reason) = self.raw.refusal(&seed) {
             return Err(refused(Errno::BUSY, reason));
         }
-        let index = self.grant_endpoint(place, context)?;
+        self.claim_taken(&seed)?;
+        let index = match self.grant_endpoint(place, context) {
+            Ok(index) => index,
+            Err(refusal) => {
+                self.release_taken(&seed);
+                return Err(refusal);
+            }
+        };
         let slot = self.raw.add((place, index), seed, None);
         self.set_role(place, index, Role::Raw(slot));
         self.counters.raw_endpoints.set(self.raw.count() as u64);
         Ok(index)
+    }
+
+    /// Has what an endpoint takes come to the engine at ports that share their interface.
+    fn claim_taken(&mut self, seed: &RawSeed) -> Result<(), Refusal> {
+        let Some(claim) = seed.claim() else { return Ok(()) };
+        let refused = |errno: Errno, reason| Refusal { errno: errno.raw_os_error(), reason };
+        if claim == Claim::EtherType(self.limits.messages.ethertype) {
+            let reason = format!(
+                "EtherType {:#06x} is that of messages; set another one ([messages] ethertype)",
+                self.limits.messages.ethertype
+            );
+            return Err(refused(Errno::BUSY, reason));
+        }
+        let mut claimed = Ok(());
+        for port in &seed.ports {
+            let port = self.ports.get_mut(*port);
+            claimed = claimed.and_then(|()| port.map_or(Ok(()), |of| of.port.claim(&claim)));
+        }
+        claimed.map_err(|error| {
+            self.counters.claims_failed.increment();
+            self.release_taken(seed);
+            let reason = format!("the XDP program can be told of no EtherType more: {error}");
+            refused(Errno::NOBUFS, reason)
+        })
+    }
+
+    /// Leaves to the kernel what an endpoint took.
+    fn release_taken(&mut self, seed: &RawSeed) {
+        let Some(claim) = seed.claim() else { return };
+        for port in &seed.ports {
+            if let Some(of) = self.ports.get_mut(*port) {
+                of.port.release_claim(&claim);
+            }
+        }
     }
 
     /// Copies a port's frames to a mirror from now on; its thread.
@@ -76,12 +118,14 @@ impl Worker {
     /// A program has pushed frames, or a port may have room again.
     pub(crate) fn serve_raw(&mut self, slot: u32) -> Visit {
         let Self { raw, ports, stack, sessions, counters, now, .. } = self;
-        raw.serve(slot, sessions, &mut RawTx { ports, stack, counters, now_ns: now.0 })
+        let to = &mut Outward { attached: ports, stack, counters, now_ns: now.0 };
+        raw.serve(slot, to, sessions)
     }
 
     /// Looks at the rings whose ports were full, or which hold more than one visit takes.
     pub(crate) fn retry_raw(&mut self) {
-        for slot in self.raw.take_waiting() {
+        for _ in 0..self.raw.count_waiting() {
+            let Some(slot) = self.raw.take_waiting() else { return };
             self.serve_raw(slot);
         }
     }
@@ -95,9 +139,13 @@ impl Worker {
             }
         }
         let session = self.sessions.peek(place).map(|session| session.key);
-        if let (Some(rings), Some(session)) = (self.raw.remove(slot), session) {
+        let seed = self.raw.remove(slot);
+        seed.iter().for_each(|seed| self.release_taken(seed));
+        if let (Some(seed), Some(session)) = (seed, session) {
             // Unmapping takes its time: the control thread's.
-            self.answers.push(Answer::RawClosed { session, rings });
+            let RawSeed { rings, ports, .. } = seed;
+            let ports = ports.len();
+            self.answers.push(Answer::RawClosed { session, rings, ports });
         }
         self.counters.raw_endpoints.set(self.raw.count() as u64);
     }
