@@ -103,8 +103,7 @@ pub fn run(data: &[u8]) {
         program.iter().map(|&(code, jt, jf, k)| FilterInstruction { code, jt, jf, k }).collect();
     let checked = RawFilter::check(instructions);
     if let Ok(filter) = &checked {
-        let kinds = [PacketType::Host, PacketType::Outgoing];
-        kinds.iter().for_each(|kind| drop(filter.run(frame, *kind)));
+        let _ = filter.run(frame, PacketType::Outgoing);
     }
     // What is told beside the bytes differs: a datagram has no Ethernet header.
     if program.iter().any(|(code, _, _, k)| matches!(code, 0x20 | 0x28 | 0x30) && *k >= SPECIAL) {
