@@ -82,9 +82,7 @@ impl Worker {
                 let mut activity = Activity::default();
                 self.send_datagrams(place, index, &mut activity);
             }
-            Some(&Role::Raw(slot)) => {
-                self.serve_raw(slot);
-            }
+            Some(&Role::Raw(slot)) => self.on_raw_doorbell(slot),
             Some(Role::Messages(_)) => self.serve_messages(place, index),
             // A doorbell that was under way while its endpoint was given back.
             Some(Role::Listener(_) | Role::Revoked | Role::Moved | Role::Free) | None => {}

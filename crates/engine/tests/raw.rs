@@ -9,6 +9,7 @@ use common::{A, B, Net, Program, small};
 use outboard_engine::control::exchange::Command;
 use outboard_engine::service::raw::RawSeed;
 use outboard_engine::service::raw::filter::RawFilter;
+use port::pair::PairConfig;
 use shm::client_side::Direction;
 use shm::control::{FilterInstruction, RawWants};
 use shm::raw::{ClientDown, ClientUp, FrameFlags, Meta, Received, RingSizes, Rings, SegmentKind};
@@ -362,4 +363,65 @@ fn what_was_pushed_before_the_end_is_sent() {
     net.settle();
     assert_eq!(net.a.counters.raw_tx.read(), 100);
     assert_eq!(net.a.gone, [program.key]);
+}
+
+/// A link that holds fewer frames than one visit to a ring brings.
+fn crowded() -> Net {
+    Net::with(small(), &PairConfig { frames_max: 48, ..PairConfig::default() })
+}
+
+/// Fills a ring with frames of 60 bytes.
+fn flood(raw: &mut Raw, program: &Program) {
+    while let Ok(at) = raw.down.reserve(0, None, 60) {
+        raw.down.write(at, &strange(MAC_A, 1));
+    }
+    raw.commit(program);
+}
+
+#[test]
+fn a_flood_of_frames_leaves_a_connection_its_share_of_a_full_port() {
+    let trips = [false, true].map(|is_flooded| {
+        let mut net = crowded();
+        let (a, b, bad) = (net.a.attach(&small()), net.b.attach(&small()), net.a.attach(&small()));
+        let listener = net.listen(&b, 80);
+        let (client, server) = net.connected(&a, &b, listener, 80);
+        let mut raw = open(&mut net, &bad, &sees(false, false)).unwrap();
+        let mut trips = 0;
+        a.write(client, &[7; 64]);
+        for _ in 0..10_000 {
+            if is_flooded {
+                flood(&mut raw, &bad);
+            }
+            net.turn();
+            if !b.read(server, 64).is_empty() {
+                b.write(server, &[8; 64]);
+            }
+            if !a.read(client, 64).is_empty() {
+                trips += 1;
+                a.write(client, &[7; 64]);
+            }
+        }
+        assert_eq!(net.a.counters.raw_tx_full.read() > 0, is_flooded);
+        trips
+    });
+    let [alone, flooded] = trips;
+    assert!(alone > 1000, "{alone} round trips");
+    assert!(flooded * 4 >= alone, "{flooded} round trips beside a flood, {alone} without");
+}
+
+#[test]
+fn a_flood_of_frames_leaves_other_endpoints_their_share_of_a_full_port() {
+    let mut net = crowded();
+    let programs = [net.a.attach(&small()), net.a.attach(&small())];
+    let mut both =
+        [0, 1].map(|which| open(&mut net, &programs[which], &sees(false, false)).unwrap());
+    for _ in 0..1000 {
+        for (raw, program) in both.iter_mut().zip(&programs) {
+            flood(raw, program);
+        }
+        net.turn();
+    }
+    net.settle();
+    let [first, second] = both.map(|raw| raw.down.counts().0);
+    assert!(first.min(second) * 2 >= first.max(second), "{first} and {second} frames");
 }

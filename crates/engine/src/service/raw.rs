@@ -342,6 +342,19 @@ impl RawTable {
         self.slots.iter().flatten().count()
     }
 
+    /// Whether an endpoint's ring is looked at every turn.
+    fn waits(&self, slot: u32) -> bool {
+        let endpoint = self.slots.get(slot as usize).and_then(Option::as_ref);
+        endpoint.is_some_and(|endpoint| endpoint.waits)
+    }
+
+    /// Puts the first of those whose rings are looked at every turn behind the others.
+    fn rotate_waiting(&mut self) {
+        if let Some(first) = self.waiting.pop_front() {
+            self.waiting.push_back(first);
+        }
+    }
+
     /// How many rings are to be looked at in this turn.
     fn count_waiting(&self) -> usize {
         self.waiting.len()

@@ -194,7 +194,12 @@ fn shown(local: SocketAddr) -> Shown {
 
 impl Net {
     pub fn new(limits: Limits) -> Self {
-        let (a, b, link) = pair(&PairConfig::default());
+        Self::with(limits, &PairConfig::default())
+    }
+
+    /// Over a link of another kind.
+    pub fn with(limits: Limits, link: &PairConfig) -> Self {
+        let (a, b, link) = pair(link);
         Self { now: 1_000_000, a: Side::new(a, A, limits, 1), b: Side::new(b, B, limits, 2), link }
     }
 

@@ -118,16 +118,27 @@ impl Worker {
     /// A program has pushed frames, or a port may have room again.
     pub(crate) fn serve_raw(&mut self, slot: u32) -> Visit {
         let Self { raw, ports, stack, sessions, counters, now, .. } = self;
-        let to = &mut Outward { attached: ports, stack, counters, now_ns: now.0 };
+        // Whoever comes first gets what a full port takes in a turn.
+        let gives_way = counters.turns.read() % 2 == 1;
+        let to = &mut Outward { attached: ports, stack, counters, now_ns: now.0, gives_way };
         raw.serve(slot, to, sessions)
     }
 
-    /// Looks at the rings whose ports were full, or which hold more than one visit takes.
+    /// A program rings. A ring that waits is looked at in its turn.
+    pub(crate) fn on_raw_doorbell(&mut self, slot: u32) {
+        if !self.raw.waits(slot) {
+            self.serve_raw(slot);
+        }
+    }
+
+    /// Looks at the rings whose ports were full, or which hold more than one visit takes. Who was first is
+    /// the last in the next turn.
     pub(crate) fn retry_raw(&mut self) {
         for _ in 0..self.raw.count_waiting() {
             let Some(slot) = self.raw.take_waiting() else { return };
             self.serve_raw(slot);
         }
+        self.raw.rotate_waiting();
     }
 
     /// An endpoint is closed: what was pushed is sent as far as the ports take it.

@@ -24,6 +24,8 @@ pub struct Outward<'a> {
     pub counters: &'a Counters,
     /// The time, in engine nanoseconds.
     pub now_ns: u64,
+    /// In this turn ports are left to the stack where frames of its own wait.
+    pub gives_way: bool,
 }
 
 /// How a visit to a DOWN ring ended.
@@ -229,6 +231,9 @@ impl RawTable {
         let PushedFrame { header, rest, meta } = *pushed;
         let found = number.and_then(|number| Some((number, to.attached.get_mut(number)?)));
         let Some((number, of)) = found else { return Outcome::Dropped };
+        if to.gives_way && of.held.is_some() {
+            return Outcome::Full;
+        }
         let Some(meta) = checks::tx_meta(meta, header, header.len() + rest.len()) else {
             return Outcome::Dropped;
         };
