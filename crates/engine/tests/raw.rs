@@ -388,7 +388,7 @@ fn a_flood_of_frames_leaves_a_connection_its_share_of_a_full_port() {
         let mut raw = open(&mut net, &bad, &sees(false, false)).unwrap();
         let mut trips = 0;
         a.write(client, &[7; 64]);
-        for _ in 0..10_000 {
+        for _ in 0..1000 {
             if is_flooded {
                 flood(&mut raw, &bad);
             }
@@ -405,7 +405,7 @@ fn a_flood_of_frames_leaves_a_connection_its_share_of_a_full_port() {
         trips
     });
     let [alone, flooded] = trips;
-    assert!(alone > 1000, "{alone} round trips");
+    assert!(alone > 100, "{alone} round trips");
     assert!(flooded * 4 >= alone, "{flooded} round trips beside a flood, {alone} without");
 }
 
@@ -415,7 +415,7 @@ fn a_flood_of_frames_leaves_other_endpoints_their_share_of_a_full_port() {
     let programs = [net.a.attach(&small()), net.a.attach(&small())];
     let mut both =
         [0, 1].map(|which| open(&mut net, &programs[which], &sees(false, false)).unwrap());
-    for _ in 0..1000 {
+    for _ in 0..300 {
         for (raw, program) in both.iter_mut().zip(&programs) {
             flood(raw, program);
         }

@@ -205,7 +205,7 @@ mod tests {
 
     /// Frames of these lengths, as they are found in a ring.
     fn frames(lengths: impl IntoIterator<Item = usize>) -> Vec<DownFrame> {
-        let sizes = RingSizes { up: RingSizes::LEAST, down: 4 << 20 };
+        let sizes = RingSizes { up: RingSizes::LEAST, down: 16 << 20 };
         let rings = Arc::new(Rings::private(sizes).unwrap());
         let mut writer = ClientDown::new(Arc::clone(&rings)).unwrap();
         let mut reader = EngineDown::new(rings).unwrap();
