@@ -6,6 +6,7 @@ use stack::{ImportError, Stack};
 use crate::control::exchange::SessionKey;
 use crate::endpoint::Role;
 use crate::errors::ConservationError;
+use crate::requests::LaneRef;
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -38,18 +39,35 @@ impl Worker {
         Some(self.sessions.peek(place)?.breach?.to_string())
     }
 
-    /// Whether every buffer and every span of every session has exactly one holder. A scan.
+    /// Whether every buffer and every span of every session has exactly one holder, and whatever a
+    /// turn has to look at is listed. A scan.
     ///
     /// # Errors
     /// The first session in which that is not so, with what was counted.
     pub fn check_conservation(&self) -> Result<(), ConservationError> {
         for (place, session) in self.sessions.iter() {
             let messages = self.sessions.messages.as_ref().map_or(0, |of| of.spans_of(place));
-            session.check_conservation(messages).map_err(|counts| ConservationError {
-                session: session.key.0,
-                program: session.who.program.clone(),
-                counts,
+            let checked = session.check_conservation(messages);
+            checked.and_then(|()| self.check_due(place, session)).map_err(|counts| {
+                let program = session.who.program.clone();
+                ConservationError { session: session.key.0, program, counts }
             })?;
+        }
+        Ok(())
+    }
+
+    fn check_due(&self, place: u32, session: &Session) -> Result<(), String> {
+        for (lane, of) in (0..).zip(&session.lanes) {
+            let is_listed = self.due.polled.contains(LaneRef { place, lane });
+            if is_listed != (of.polled && session.dying_since.is_none()) {
+                return Err(format!("lane {lane}: polled is {}, listed {is_listed}", of.polled));
+            }
+            if of.to_finish && !self.due.finish.contains(place) {
+                return Err(format!("lane {lane} has events that nobody will finish"));
+            }
+        }
+        if session.waits() && !self.due.retry.contains(place) {
+            return Err("it waits for buffers or spans, and nobody will try again".into());
         }
         Ok(())
     }

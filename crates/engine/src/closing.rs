@@ -153,6 +153,7 @@ impl Worker {
                 && session.draining_messages == 0
         });
         if done && let Some(session) = self.sessions.remove(place) {
+            self.due.remove_session(place);
             self.dying.retain(|(_, key)| *key != session.key);
             self.answers.push(Answer::Gone(session.key));
         }
@@ -196,6 +197,7 @@ impl Worker {
             // Only now: the session goes with its last orphan, and some end at once.
             session.dying_since = Some(now.0);
         }
+        self.due.polled.remove_session(place);
         self.waiting_datagrams.retain(|(of, _)| *of != place);
         self.forget_if_done(place);
     }
@@ -228,6 +230,11 @@ impl Worker {
 
     /// Ends the sessions whose clients broke the contract in this turn.
     pub(crate) fn end_breached(&mut self) {
+        let count = self.sessions.breaches.count();
+        if count == 0 {
+            return;
+        }
+        self.sessions.breaches.sub(count);
         for place in 0..self.sessions.place_count() {
             let Some(session) = self.sessions.peek(place) else { continue };
             let Some(breach) = session.breach else { continue };

@@ -190,6 +190,7 @@ impl Worker {
             let shown = if hidden { 0 } else { pending };
             if hidden && !session.waiting_to_accept.contains(index) {
                 session.waiting_to_accept.push(*index);
+                self.due.retry.insert(*place);
             }
             endpoint.view.set_pending(shown, sharers);
             if wake && shown > 0 {
@@ -242,6 +243,7 @@ impl Worker {
             // into its own line misses its own events.
             lane.view.push_event(index);
             lane.to_finish = true;
+            self.due.finish.insert(place);
             self.counters.events.increment();
         }
         self.sessions.news = news;

@@ -17,6 +17,7 @@ pub mod config;
 pub mod control;
 mod datagram;
 pub mod diag;
+mod due;
 pub mod ending;
 mod endpoint;
 mod errno;

@@ -33,7 +33,7 @@ use options::{apply, apply_to_datagrams, value};
 const RECEIVE_LIMIT_MIN: u32 = 1152;
 
 /// A lane of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LaneRef {
     /// Place of the session.
     pub place: u32,
@@ -94,7 +94,11 @@ impl Worker {
         let now = self.now;
         self.learn_consumed(place, index);
         let Some(session) = self.sessions.at(place) else { return };
-        let Some(taken) = session.take_descriptors(index, leaving, &self.counters) else { return };
+        let taken = session.take_descriptors(index, leaving, &self.counters);
+        if !session.waiting_for_span.is_empty() {
+            self.due.retry.insert(place);
+        }
+        let Some(taken) = taken else { return };
         let Some(Endpoint { role: Role::Stream(stream), .. }) =
             session.endpoints.get_mut(index as usize)
         else {

@@ -21,7 +21,7 @@ use crate::linger::Orphan;
 use crate::pool::Pool;
 use crate::promises::Promises;
 use crate::registered::SpanMemory;
-use crate::share::Tallies;
+use crate::share::{Tallies, Tally};
 use crate::signing::PeerKey;
 use crate::spans::Spans;
 
@@ -175,6 +175,8 @@ pub struct Session {
     pub dying_since: Option<u64>,
     /// Set when the client broke the contract; acted upon at the end of the turn.
     pub breach: Option<Breach>,
+    /// Breaches of all sessions that have not been acted upon.
+    pub breaches: Tally,
 }
 
 impl Drop for Session {
@@ -248,6 +250,7 @@ impl Session {
             is_ending: false,
             dying_since: None,
             breach: None,
+            breaches: Tally::default(),
         }
     }
 
@@ -345,7 +348,17 @@ impl Session {
 
     /// Notes a breach; the first one counts.
     pub fn breached(&mut self, breach: Breach) {
-        self.breach.get_or_insert(breach);
+        if self.breach.is_none() {
+            self.breach = Some(breach);
+            self.breaches.add(1);
+        }
+    }
+
+    /// Whether something waits for buffers or spans.
+    pub fn waits(&self) -> bool {
+        !self.waiting_to_accept.is_empty()
+            || !self.waiting_for_span.is_empty()
+            || self.lanes.iter().any(|lane| lane.starved)
     }
 
     /// Whether the client still works with the region.

@@ -12,7 +12,7 @@ use crate::endpoint::{EndpointSocket, Role};
 use crate::receive::{Stash, StashLimits};
 use crate::service::message::Messages;
 use crate::session::Session;
-use crate::share::{Tallies, Users};
+use crate::share::{Tallies, Tally, Users};
 use crate::stats::Counters;
 
 /// Owners with this session place are listeners, by their index.
@@ -89,6 +89,8 @@ pub struct Sessions {
     pub sweep_stash: bool,
     /// What they have together.
     pub of_all: Tallies,
+    /// Breaches that have not been acted upon.
+    pub breaches: Tally,
     /// What those of each user have together.
     of_users: Users,
     /// The message service, once there has been an endpoint; taken out while it works.
@@ -109,6 +111,7 @@ impl Sessions {
             stash: Stash::default(),
             sweep_stash: false,
             of_all: Tallies::default(),
+            breaches: Tally::default(),
             of_users: Users::default(),
             messages: None,
             now: Instant(0),
@@ -122,6 +125,7 @@ impl Sessions {
         let key = session.key;
         session.of_user = self.of_users.of(session.who.uid);
         session.of_all = self.of_all.clone();
+        session.breaches = self.breaches.clone();
         let place = match self.places.iter().position(Option::is_none) {
             Some(place) => {
                 if let Some(slot) = self.places.get_mut(place) {

@@ -8,6 +8,7 @@ use stack::api::Instant;
 use crate::control::exchange::SessionKey;
 use crate::endpoint::{Endpoint, Role};
 use crate::lane::Lane;
+use crate::requests::LaneRef;
 use crate::transmit::Attached;
 use crate::worker::Worker;
 
@@ -133,13 +134,14 @@ impl Worker {
         let mut any = false;
         for place in 0..self.sessions.place_count() {
             let Some(session) = self.sessions.at(place) else { continue };
-            for lane in &mut session.lanes {
+            for (number, lane) in (0..).zip(&mut session.lanes) {
                 let idle = now.0.saturating_sub(lane.worked_at) > self.limits.lane_idle_ns;
                 // Without pipes (in simulation) a lane is always polled. So is one that lacks buffers:
                 // its writers wait for them in silence.
                 let may_rest = idle && !lane.starved && lane.pipes.is_some();
                 if lane.polled && may_rest && lane.view.prepare_sleep() {
                     lane.polled = false;
+                    self.due.polled.remove(LaneRef { place, lane: number });
                     self.counters.lanes_demoted.increment();
                 }
                 any |= !lane.polled;
@@ -151,11 +153,13 @@ impl Worker {
     /// A client rang by its pipe: the lane is polled again. `false`: the client is gone.
     pub fn lane_rang(&mut self, key: SessionKey, lane: u16, now: Instant) -> bool {
         let Some(place) = self.sessions.place_of(key) else { return true };
+        let at = LaneRef { place, lane };
         let Some(lane) = self.sessions.at(place).and_then(|s| s.lanes.get_mut(usize::from(lane)))
         else {
             return true;
         };
         lane.polled = true;
+        self.due.polled.insert(at);
         lane.worked_at = now.0;
         lane.view.awake();
         lane.drain()

@@ -16,6 +16,7 @@ use crate::claims::{Leaving, follow, interface_config};
 use crate::config::{Limits, PortSetup, TcpSettings};
 use crate::control::authority::Refusal;
 use crate::control::exchange::{Answer, Command, ContextKey, SessionKey, Shown};
+use crate::due::Due;
 use crate::ending::Ending;
 use crate::endpoint::{Datagram, Endpoint, Role};
 use crate::errors::TooManyPorts;
@@ -111,6 +112,8 @@ pub struct Worker {
     pub(crate) dying: VecDeque<(u64, SessionKey)>,
     /// Sessions with closed memories that are in use.
     pub(crate) closing_memories: Vec<SessionKey>,
+    /// Sessions and lanes that a turn looks at.
+    pub(crate) due: Due,
     /// Raw endpoints.
     pub(crate) raw: RawTable,
     pub(crate) bridges: Bridges,
@@ -196,6 +199,7 @@ impl Worker {
             recheck: Vec::new(),
             dying: VecDeque::new(),
             closing_memories: Vec::new(),
+            due: Due::default(),
             raw,
             bridges: Bridges::default(),
             mirrors: Vec::new(),
@@ -368,20 +372,20 @@ impl Worker {
     }
 
     fn serve_lanes(&mut self, activity: &mut Activity) {
-        for place in 0..self.sessions.place_count() {
-            let lanes = match self.sessions.peek(place) {
-                Some(session) if session.is_served() => session.lanes.len(),
-                _ => continue,
+        // A session that is served when its first lane is looked at is served with all of them.
+        let mut served = None;
+        let mut position = 0;
+        while let Some(at) = self.due.polled.get(position) {
+            position += 1;
+            let Some(session) = self.sessions.peek(at.place) else { continue };
+            let is_served = match served {
+                Some((place, is_served)) if place == at.place => is_served,
+                _ => session.is_served(),
             };
-            for lane in 0..lanes {
-                let has_work = self
-                    .sessions
-                    .peek(place)
-                    .and_then(|session| session.lanes.get(lane))
-                    .is_some_and(|lane| lane.polled && (lane.view.has_work() || lane.starved));
-                if has_work {
-                    self.serve_lane(place, lane as u16, activity);
-                }
+            served = Some((at.place, is_served));
+            let lane = session.lanes.get(usize::from(at.lane)).filter(|_| is_served);
+            if lane.is_some_and(|lane| lane.view.has_work() || lane.starved) {
+                self.serve_lane(at.place, at.lane, activity);
             }
         }
     }
@@ -436,6 +440,7 @@ impl Worker {
                     if let Some(of) = self.lane(place, lane) {
                         of.view.push_reply(serial, &reply);
                         of.to_finish = true;
+                        self.due.finish.insert(place);
                     }
                 }
                 Ok(None) => break,
@@ -480,6 +485,7 @@ impl Worker {
                     self.counters.buffers_exhausted.increment();
                 }
                 of.starved = true;
+                self.due.retry.insert(place);
                 break;
             };
             if !of.view.grant(buffer) {
@@ -487,40 +493,18 @@ impl Worker {
                 break;
             }
             of.to_finish = true;
+            self.due.finish.insert(place);
         }
     }
 
     /// Descriptors that waited for a span, datagrams that waited for a port or neighbour.
     fn retry(&mut self, activity: &mut Activity) {
-        let least = self.limits.accept_buffers();
-        for place in 0..self.sessions.place_count() {
-            self.end_stalled(place, activity);
-            let Some(session) = self.sessions.at(place) else { continue };
-            if !session.waiting_to_accept.is_empty() && session.pool.free() >= least {
-                for index in std::mem::take(&mut session.waiting_to_accept) {
-                    if let Some(Role::Listener(of)) =
-                        self.endpoint(place, index).map(|one| &one.role)
-                    {
-                        let of = *of;
-                        self.on_pending(of, true);
-                        activity.served += 1;
-                    }
-                }
-            }
-            let Some(session) = self.sessions.at(place) else { continue };
-            if session.waiting_for_span.is_empty()
-                || session.spans.free() < session.spans.total() / 4
-            {
-                continue;
-            }
-            for index in std::mem::take(&mut session.waiting_for_span) {
-                if let Some(Endpoint { role: Role::Stream(stream), .. }) =
-                    self.sessions.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
-                {
-                    stream.send.waits_for_span = false;
-                }
-                self.serve_endpoint(place, index);
-                activity.served += 1;
+        let mut from = 0;
+        while let Some(place) = self.due.retry.next(from) {
+            from = place + 1;
+            self.retry_session(place, activity);
+            if !self.sessions.peek(place).is_some_and(Session::waits) {
+                self.due.retry.remove(place);
             }
         }
         if self.raw.has_waiting() {
@@ -541,6 +525,35 @@ impl Worker {
                 datagram.waits = false;
             }
             self.send_datagrams(place, index, activity);
+        }
+    }
+
+    /// Goes on with what waits for buffers or spans of a session.
+    fn retry_session(&mut self, place: u32, activity: &mut Activity) {
+        self.end_stalled(place, activity);
+        let least = self.limits.accept_buffers();
+        let Some(session) = self.sessions.at(place) else { return };
+        if !session.waiting_to_accept.is_empty() && session.pool.free() >= least {
+            for index in std::mem::take(&mut session.waiting_to_accept) {
+                if let Some(Role::Listener(of)) = self.endpoint(place, index).map(|one| &one.role) {
+                    let of = *of;
+                    self.on_pending(of, true);
+                    activity.served += 1;
+                }
+            }
+        }
+        let Some(session) = self.sessions.at(place) else { return };
+        if session.waiting_for_span.is_empty() || session.spans.free() < session.spans.total() / 4 {
+            return;
+        }
+        for index in std::mem::take(&mut session.waiting_for_span) {
+            if let Some(Endpoint { role: Role::Stream(stream), .. }) =
+                self.sessions.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
+            {
+                stream.send.waits_for_span = false;
+            }
+            self.serve_endpoint(place, index);
+            activity.served += 1;
         }
     }
 
@@ -654,7 +667,10 @@ impl Worker {
 
     /// Wakes clients that sleep and have been told something.
     fn finish_lanes(&mut self) {
-        for place in 0..self.sessions.place_count() {
+        let mut from = 0;
+        while let Some(place) = self.due.finish.next(from) {
+            from = place + 1;
+            self.due.finish.remove(place);
             let Some(session) = self.sessions.at(place) else { continue };
             for lane in &mut session.lanes {
                 if lane.to_finish {
@@ -688,7 +704,11 @@ impl Worker {
             }
         }
         self.counters.sessions_total.increment();
-        self.sessions.add(session);
+        let lanes = session.lanes.len() as u16;
+        let place = self.sessions.add(session);
+        for lane in 0..lanes {
+            self.due.polled.insert(LaneRef { place, lane });
+        }
     }
 
     /// Does what the control thread asks.

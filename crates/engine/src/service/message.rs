@@ -182,6 +182,7 @@ impl Messages {
         if let Some(port) = ports.get_mut(id.index()) {
             *port = Some(Box::new(Port::new(id, At { place, index }, address)));
         }
+        self.tables.by_number.insert(address.port(), id);
         Ok(id)
     }
 

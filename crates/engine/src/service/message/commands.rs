@@ -314,6 +314,7 @@ impl Messages {
             window,
             told: 0,
             waits: None,
+            is_listed: false,
         });
         let Self { core, tables, .. } = self;
         let begun = begin(core, cookie as u64, &mut Hands { tables, sessions });
@@ -502,9 +503,12 @@ fn errno_of(error: MessageError) -> Errno {
 }
 
 impl Tables {
-    /// Announced sends of an endpoint whose bytes have not all been given.
-    pub fn unfinished(&self, id: EndpointId) -> Vec<stack::message::SendId> {
-        let of = self.sends.iter().filter(|(_, op)| op.endpoint == id);
-        of.filter(|(_, op)| op.available < op.length).filter_map(|(_, op)| op.id).collect()
+    /// Announced sends of an endpoint whose bytes have not all been given, in the order of the table.
+    pub fn unfinished(&mut self, id: EndpointId) -> Vec<stack::message::SendId> {
+        let Some(port) = self.port(id) else { return Vec::new() };
+        let mut cookies: Vec<u32> = port.sends().collect();
+        cookies.sort_unstable();
+        let ops = cookies.into_iter().filter_map(|cookie| self.sends.get(cookie as usize));
+        ops.filter(|op| op.available < op.length).filter_map(|op| op.id).collect()
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct Port {
 
     /// In the list of those that have something to do in the next turn.
     pub is_blocked: bool,
+    /// Receives whose windows wait until the client has read, by cookie; some have ended.
+    pub windows: Vec<usize>,
     tickets: Vec<TicketPlace>,
     /// The buffer that small entries are put into, and how far it is filled; this is one of its
     /// users.
@@ -98,6 +100,7 @@ impl Port {
             arrived: 0,
             spilled: 0,
             is_blocked: false,
+            windows: Vec::new(),
             tickets: Vec::new(),
             open: None,
             reserve: Vec::new(),
@@ -133,6 +136,14 @@ impl Port {
         if let Some(place) = self.tickets.get_mut(index as usize) {
             *place = TicketPlace { generation, target };
         }
+    }
+
+    /// Sends that have not ended and can be named, by their places in the table.
+    pub fn sends(&self) -> impl Iterator<Item = u32> + '_ {
+        self.tickets.iter().filter_map(|place| match place.target {
+            Target::Send(cookie, _) => Some(cookie),
+            _ => None,
+        })
     }
 
     /// Claims that were neither received nor dropped.

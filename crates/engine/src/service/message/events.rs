@@ -79,7 +79,12 @@ impl Messages {
             MessageEvent::Closed { endpoint } => {
                 let port = self.tables.ports.get_mut(endpoint.index())?;
                 let place = port.as_ref().filter(|port| port.id == endpoint)?.place;
-                self.counts.spilled += port.take()?.spilled;
+                let closed = port.take()?;
+                self.counts.spilled += closed.spilled;
+                let number = closed.address.port();
+                if self.tables.by_number.get(&number) == Some(&endpoint) {
+                    self.tables.by_number.remove(&number);
+                }
                 let session = sessions.at(place)?;
                 session.draining_messages = session.draining_messages.saturating_sub(1);
                 self.finished.push(place);
@@ -216,10 +221,8 @@ impl Messages {
     /// The address of a local endpoint by its number, as long as it is open; else that of the one
     /// that asks.
     fn local_address(&mut self, asks: EndpointId, number: u16) -> Option<std::net::IpAddr> {
-        let ports = self.tables.ports.iter().flatten();
-        let mut own =
-            ports.filter(|port| port.address.port() == number).map(|port| port.address.ip());
-        own.next_back().or_else(|| self.tables.port(asks).map(|port| port.address.ip()))
+        let id = self.tables.by_number.get(&number).copied().unwrap_or(asks);
+        self.tables.port(id).map(|port| port.address.ip())
     }
 }
 

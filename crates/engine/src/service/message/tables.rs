@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use arch::SharedBytes;
+use hashbrown::HashMap;
 use shm::descriptor::Span;
 use slab::Slab;
 use stack::message::{EndpointId, Memory, PayloadPlace, ReceiveId, SendId};
@@ -105,6 +106,8 @@ pub(super) struct ReceiveOp {
     pub told: u32,
     /// Bytes that have arrived, where the window waits until the client has read.
     pub waits: Option<u32>,
+    /// Its endpoint has it in the list of those whose windows wait.
+    pub is_listed: bool,
 }
 
 /// Where a message is received.
@@ -127,6 +130,8 @@ pub(super) struct Kept {
 pub(super) struct Tables {
     /// Endpoints, by their number in the core.
     pub ports: Vec<Option<Box<Port>>>,
+    /// Those that are open, by the port number by which peers know them.
+    pub by_number: HashMap<u16, EndpointId>,
     /// Sends by cookie.
     pub sends: Slab<SendOp>,
     /// Receives by cookie.

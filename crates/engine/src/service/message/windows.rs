@@ -80,11 +80,18 @@ impl Messages {
         id: EndpointId,
         cookie: usize,
     ) -> Option<()> {
-        if !self.tables.port(id)?.flows() {
+        let op = self.tables.receives.get_mut(cookie)?;
+        let port = self.tables.ports.get_mut(id.index())?.as_deref_mut()?;
+        if port.id != id {
+            return None;
+        }
+        if !port.flows() {
+            if !std::mem::replace(&mut op.is_listed, true) {
+                port.windows.push(cookie);
+            }
             self.block(id);
             return None;
         }
-        let op = self.tables.receives.get_mut(cookie)?;
         let (bytes, of) = (op.waits.take()?, op.id?);
         let to = bytes.saturating_add(op.window).min(op.capacity);
         let Self { core, tables, .. } = self;
@@ -95,11 +102,15 @@ impl Messages {
 
     /// The same for all receives of an endpoint that wait for that.
     pub fn extend_windows(&mut self, sessions: &mut Sessions, now: u64, id: EndpointId) {
-        let waiting: Vec<usize> = (self.tables.receives.iter())
-            .filter(|(_, op)| op.endpoint == id && op.waits.is_some())
-            .map(|(cookie, _)| cookie)
-            .collect();
+        let Some(port) = self.tables.port(id) else { return };
+        let mut waiting = std::mem::take(&mut port.windows);
+        // In the order of the table.
+        waiting.sort_unstable();
         for cookie in waiting {
+            match self.tables.receives.get_mut(cookie) {
+                Some(op) if op.endpoint == id => op.is_listed = false,
+                _ => continue,
+            }
             let _ = self.extend_windows_of(sessions, now, id, cookie);
         }
     }
