@@ -44,16 +44,16 @@ pub struct Arguments {
     /// How many cells
     #[arg(long, default_value = "reduced")]
     grid: Grid,
-    /// Rounds; medians and the spread are over them
+    /// Number of rounds, over which medians and spreads are taken
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Milliseconds of each window
+    /// Length of each window in milliseconds
     #[arg(long, default_value_t = 1000)]
     window: u64,
-    /// Systems, separated by commas; all that the experiment compares when left out
+    /// Systems, separated by commas [default: all that the experiment compares]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
-    /// Directory of EXPERIMENT.json and EXPERIMENT.html
+    /// Directory for EXPERIMENT.json and EXPERIMENT.html
     #[arg(long, default_value = "target/bench")]
     output: PathBuf,
     #[command(subcommand)]
@@ -76,20 +76,20 @@ enum Command {
         /// The report after
         after: PathBuf,
     },
-    /// The paper on a user-level network interface: figures 3 to 5, headroom, and what publishing and
-    /// combining save
+    /// Reproduce the paper on a user-level network interface: figures 3 to 5, headroom, and the savings
+    /// of publishing in bursts and of combining
     Ni(planned::PlanArguments),
     /// The paper on network input and output on other cores: an emulated card, a software card and UDP
     /// in the engine, receiving and sending
     Nic(planned::PlanArguments),
-    /// Bulk from buffers that the library copies to, beside registered memory
+    /// Compare bulk transfers that the library copies with those from and to registered memory
     Copy(planned::PlanArguments),
-    /// The EMP paper: half round trips, bandwidth, computing meanwhile (figures 5 and 6, table 2), under
-    /// programs of our own and under MPI
+    /// Reproduce the EMP paper: half round trips, bandwidth, overlap with computation (figures 5 and 6,
+    /// table 2), with native programs and with MPI
     Emp(planned::PlanArguments),
-    /// List the figures of the ETA and EMP papers, and what measures each
+    /// List the figures of the ETA and EMP papers, and the command that measures each
     Figures,
-    /// A program that makes load
+    /// Generate load
     #[command(hide = true)]
     Load {
         #[command(subcommand)]
@@ -174,6 +174,6 @@ pub fn run(arguments: Arguments) -> Result<()> {
         systems,
         output: arguments.output,
         executable: std::env::current_exe()
-            .explain("cannot find the own executable", "mount /proc")?,
+            .explain("cannot find this executable", "mount /proc")?,
     })
 }

@@ -44,7 +44,7 @@ pub fn find_port(
     found.ok_or_else(|| {
         let labels: Vec<String> = ports.iter().map(PortSpec::label).collect();
         let why = format!(
-            "{table} names port {:?}, which the engine has not: it has {}",
+            "{table} names port {:?}, which the engine does not have; it has {}",
             name.get_ref(),
             labels.join(", ")
         );
@@ -77,8 +77,9 @@ impl BridgeTable {
         let takes = self.mode == BridgeMode::Take;
         if takes && ports.get(source).is_some_and(|of| of.kind == PortKind::Xdp) {
             let why = format!(
-                "[[bridge]] takes frames from {:?}, which shares its interface with the kernel: use a \
-                 packet port, or mode = \"copy\" for the frames of the engine's own sockets",
+                "[[bridge]] takes frames from {:?}, which shares its interface with the kernel: \
+                 use a packet port, or mode = \"copy\" to copy the frames of the engine's own \
+                 sockets",
                 from.get_ref()
             );
             return Err(fail(from.span().start, why));
@@ -86,7 +87,7 @@ impl BridgeTable {
         let text = self.filter.as_ref().map_or("", |text| text.get_ref());
         let filter = Filter::compile(text).map_err(|error| {
             let at = self.filter.as_ref().map_or(from.span().start, |text| text.span().start);
-            fail(at, format!("[[bridge]] has a filter that is none: {error}"))
+            fail(at, format!("[[bridge]] has an invalid filter: {error}"))
         })?;
         Ok(BridgeRule { from: source, to: target, takes, filter })
     }

@@ -26,7 +26,7 @@ mod script;
 mod sim;
 mod top;
 
-/// TCP and UDP on a core of their own, for programs that stay as they are.
+/// Dedicated-core TCP/UDP engine for unmodified programs.
 #[derive(Debug, Parser)]
 #[command(name = "outboard", version, disable_help_subcommand = true)]
 struct Arguments {
@@ -38,9 +38,9 @@ struct Arguments {
 enum Command {
     /// Run an engine in the foreground
     Engine(EngineArguments),
-    /// Run a program with its sockets on an engine
+    /// Run a program with its sockets accelerated by an engine
     Run(RunArguments),
-    /// Run an MPI program with its messages on the engines of its hosts
+    /// Run an MPI program with its messages carried by the engines of its hosts
     Mpi {
         /// Socket of the engine on each host [default: as for run, on each host]
         #[arg(long)]
@@ -67,7 +67,7 @@ enum Command {
         #[arg(last = true)]
         arguments: Vec<OsString>,
     },
-    /// Do the same work through the kernel and through Outboard, and compare
+    /// Run the same work through the kernel and through Outboard, and compare
     Demo(DemoArguments),
     /// Show the engine's sockets, the kernel's on interfaces that both share, message endpoints and
     /// associations, and what programs have left to the kernel, with the reason
@@ -77,18 +77,18 @@ enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
-        /// Congestion window, round-trip time and the like
+        /// Show congestion window, round-trip time and other details of each connection
         #[arg(long)]
         info: bool,
     },
-    /// Watch what the engine does
+    /// Show the engine's load, periodically
     Top {
         #[command(flatten)]
         engine: EngineSocket,
-        /// Seconds between two looks
+        /// Seconds between updates
         #[arg(long, default_value_t = 1.0)]
         interval: f64,
-        /// Looks before it ends; until interrupted when left out
+        /// Number of updates [default: until interrupted]
         #[arg(long)]
         count: Option<u64>,
     },
@@ -104,7 +104,7 @@ enum Command {
     Pcap {
         #[command(flatten)]
         engine: EngineSocket,
-        /// Port to capture on, e.g. tap:ob0; the engine's only one when left out
+        /// Port to capture on, e.g. tap:ob0; optional if the engine has only one
         #[arg(long, default_value = "")]
         port: String,
         /// Bytes to keep of each frame
@@ -113,45 +113,45 @@ enum Command {
         /// File to write, or - for standard output
         #[arg(long, default_value = "-")]
         output: PathBuf,
-        /// Seconds to capture; until interrupted when left out
+        /// Seconds to capture [default: until interrupted]
         #[arg(long)]
         seconds: Option<u64>,
-        /// Which frames, as tcpdump has it: host, net, port, portrange with src or dst; tcp, udp,
-        /// icmp, icmp6, ip, ip6, arp, ether host; and, or, not, parentheses
+        /// Frames to capture, in tcpdump's syntax: host, net, port, portrange with src or dst; tcp,
+        /// udp, icmp, icmp6, ip, ip6, arp, ether host; and, or, not, parentheses
         #[arg(trailing_var_arg = true)]
         filter: Vec<String>,
     },
-    /// Let an engine that was started with --confirm stay
+    /// Confirm an engine that was started with --confirm, so that it keeps running
     Confirm {
         #[command(flatten)]
         engine: EngineSocket,
     },
-    /// Run packet scripts against the stack, and against the kernel
+    /// Run packet scripts against the stack or the kernel
     Script(ScriptArguments),
-    /// Run whole systems under virtual time, with faults, by seed
+    /// Simulate whole systems with faults in virtual time, from seeds
     Sim(SimArguments),
-    /// What congestion controls make of paths: goodput and fairness, in simulation
+    /// Measure goodput and fairness of the congestion controls, in simulation
     Congestion {
-        /// The kernel, too, through the same narrow place; as Markdown
+        /// Also measure the kernel, through the same bottleneck; prints Markdown
         #[arg(long)]
         kernel: bool,
-        /// Cases at a time that the kernel runs
+        /// Number of kernel cases run in parallel
         #[arg(long, default_value_t = 6)]
         jobs: usize,
     },
-    /// Transfers over a path that loses segments, through the kernel and through Outboard by turns
+    /// Compare transfers over a lossy path through the kernel and through Outboard
     Loss(LossArguments),
     /// One end of a transfer whose bytes are compared
     #[command(hide = true)]
     LossEnd { end: loss::ends::End, address: std::net::SocketAddr, bytes: u64 },
-    /// What very many connections cost: in simulation, and through a real port
+    /// Measure the cost of very many connections, in simulation and through a real port
     Scale(ScaleArguments),
-    /// Measure the kernel and Outboard over grids of loads
+    /// Compare the kernel and Outboard over grids of loads
     Bench(crate::bench::Arguments),
     /// Make and drive the connections of `scale`
     #[command(hide = true)]
     ScaleDrive(DriveArguments),
-    /// Tell what this machine offers and lacks
+    /// Check what this machine offers and lacks for an engine
     Doctor {
         /// As JSON
         #[arg(long)]
@@ -166,19 +166,19 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct ScriptArguments {
-    /// Scripts (*.pkt) and folders of them
+    /// Scripts (*.pkt), or folders of scripts
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Run them against the kernel, too, in namespaces of their own
+    /// Also run them against the kernel, each in a network namespace of its own
     #[arg(long)]
     kernel: bool,
-    /// Scripts at a time against the kernel
+    /// Number of scripts run against the kernel in parallel
     #[arg(long, default_value_t = 32)]
     jobs: usize,
-    /// Only each n-th script goes to the kernel
+    /// Run only every n-th script against the kernel
     #[arg(long, default_value_t = 1)]
     sample: usize,
-    /// Tell only of those that fail
+    /// Print only failures
     #[arg(long)]
     brief: bool,
     /// Run one script against the kernel of this network namespace
@@ -210,19 +210,19 @@ struct EngineArguments {
     /// Sleep when idle (adaptive) or poll on (busy)
     #[arg(long)]
     poll: Option<PollWord>,
-    /// Where programs attach
+    /// Control socket, to which programs attach
     #[arg(long)]
     socket: Option<PathBuf>,
-    /// TOML file with the same and more settings
+    /// Configuration file (TOML); flags override it
     #[arg(long)]
     config: Option<PathBuf>,
-    /// End after so many seconds, with everything as before, unless `outboard confirm` comes first
+    /// End after this time and revert everything to the kernel, unless `outboard confirm` comes first
     #[arg(long, value_name = "SECONDS")]
     confirm: Option<u64>,
     /// Run as this user once the ports are open
     #[arg(long)]
     user: Option<String>,
-    /// Seconds to wait for connections when told to end (SIGTERM); 0 closes them at once [default: 30]
+    /// Seconds to wait for connections to end on SIGTERM; 0 closes them at once [default: 30]
     #[arg(long, value_name = "SECONDS")]
     drain: Option<u64>,
     /// End when this process does
@@ -259,12 +259,12 @@ struct RunArguments {
     /// Polling of the private engine
     #[arg(long, requires = "port")]
     poll: Option<PollWord>,
-    /// Tell at the end of each process which of its sockets were accelerated, which were not, and
-    /// why: on standard error, or appended to FILE. Ends by SIGKILL, by a signal's default action and
-    /// by execl(3) are not seen
+    /// Report at the end of each process which of its sockets were accelerated, which were not, and
+    /// why: on standard error, or appended to FILE. There is no report after SIGKILL, a signal's
+    /// default action, or execl(3)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     explain: Option<Option<PathBuf>>,
-    /// The report of --explain as JSON, one object a line
+    /// Print the report of --explain as JSON, one object per line
     #[arg(long, requires = "explain")]
     json: bool,
     /// The program and its arguments
@@ -274,28 +274,28 @@ struct RunArguments {
 
 #[derive(Debug, clap::Args)]
 struct SimArguments {
-    /// Run this seed and print every frame
+    /// Run only this seed and print every frame
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
     /// Seeds to run, e.g. 1..2000
     #[arg(long, default_value = "1..200", value_parser = sim::parse_seeds)]
     seeds: std::ops::RangeInclusive<u64>,
-    /// Put a bug in on purpose: no-retransmit or early-reuse
+    /// Insert a bug on purpose: no-retransmit or early-reuse
     #[arg(long = "break", value_parser = sim::parse_break)]
     planted: Option<::sim::Break>,
-    /// Failures after which to stop
+    /// Stop after this number of failures
     #[arg(long, default_value_t = 20)]
     failures: usize,
-    /// Run the message core of three hosts instead
+    /// Simulate the message cores of three hosts instead
     #[arg(long, conflicts_with_all = ["hashes", "require_coverage", "planted"])]
     messages: bool,
-    /// With --messages: put a bug in, and see that one of the seeds finds it (60 seconds at most)
+    /// With --messages: insert a bug and check that one of the seeds finds it within 60 seconds
     #[arg(long = "planted", requires = "messages", value_parser = sim::parse_planted, value_name = "BUG")]
     message_bug: Option<::sim::messages::Planted>,
-    /// Fail when a fault or rare branch is hit by fewer than 20 seeds
+    /// Fail if fewer than 20 seeds hit a fault or rare branch
     #[arg(long)]
     require_coverage: bool,
-    /// Compare the runs with the hashes in FILE; write it where there is none, or with UPDATE=1 in
+    /// Compare the runs with the hashes in FILE; write FILE if it does not exist, or with UPDATE=1 in
     /// the environment
     #[arg(long, value_name = "FILE")]
     hashes: Option<PathBuf>,
@@ -309,13 +309,13 @@ struct ScaleArguments {
     /// Connections through a port; 0 for none
     #[arg(long, default_value_t = 100_000)]
     connections: u32,
-    /// Requests per second, among few and among all connections
+    /// Requests per second, over few and over all connections
     #[arg(long, default_value_t = 20_000)]
     rate: u32,
-    /// Seconds of each window
+    /// Length of each window in seconds
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// Windows among few, and as many among all
+    /// Windows over few connections, and as many over all
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// As JSON
@@ -345,38 +345,38 @@ struct DriveArguments {
 
 #[derive(Debug, clap::Args)]
 struct DemoArguments {
-    /// Most rounds to run
+    /// Maximum number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds of load in each run
     #[arg(long, default_value_t = 1)]
     seconds: u32,
-    /// Seconds after which no further round begins
+    /// Start no further round after this many seconds
     #[arg(long, default_value_t = 285)]
     limit: u64,
-    /// Directory of report.json and report.html
+    /// Directory for report.json and report.html
     #[arg(long, default_value = "target/demo")]
     output: PathBuf,
     /// Arrangements to measure, separated by commas: kernel, xdp-server, tap-server, packet-both
     #[arg(long, value_delimiter = ',')]
     arrangements: Vec<String>,
-    /// Work to do, separated by commas
+    /// Workloads to run, separated by commas
     #[arg(long, value_delimiter = ',')]
     work: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 struct LossArguments {
-    /// Seconds of each window
+    /// Length of each window in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u32,
     /// Windows of each kind
     #[arg(long, default_value_t = 5)]
     windows: usize,
-    /// Cells (a congestion control at a loss) at a time
+    /// Cells (a congestion control at a loss rate) run in parallel
     #[arg(long, default_value_t = 3)]
     jobs: usize,
-    /// Milliseconds that the path delays data
+    /// Delay of the path for data, in milliseconds
     #[arg(long, default_value_t = 20)]
     delay: u32,
     /// Percentages of segments to lose, separated by commas
@@ -385,10 +385,10 @@ struct LossArguments {
     /// Congestion controls, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "cubic,bbr,reno")]
     congestion: Vec<String>,
-    /// Bytes to compare after a transfer without delay at each loss; 0 for none
+    /// Size of a transfer without delay at each loss rate whose contents are compared; 0 for none
     #[arg(long, default_value_t = 1_000_000_000)]
     bytes: u64,
-    /// A report as JSON instead of Markdown
+    /// Print the report as JSON instead of Markdown
     #[arg(long)]
     json: bool,
 }
@@ -399,7 +399,7 @@ pub fn main() -> ExitCode {
     match run(arguments.command) {
         Ok(code) => code,
         Err(failure) => {
-            // Also where nobody reads it any more the status tells.
+            // If standard error is closed, the exit status still tells.
             let _ = writeln!(std::io::stderr(), "outboard: {failure}");
             ExitCode::FAILURE
         }
@@ -431,7 +431,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Ss { engine, json, info } => ask::sockets(&engine.path(), json, info)?,
         Command::Top { engine, interval, count } => {
             let interval = Duration::try_from_secs_f64(interval.max(0.1))
-                .explain("the interval is no time", "give seconds, e.g. --interval 1")?;
+                .explain("the interval is out of range", "give seconds, e.g. --interval 1")?;
             top::top(&engine.path(), interval, count)?;
         }
         Command::Stats { engine, json } => ask::stats(&engine.path(), json)?,

@@ -208,7 +208,7 @@ impl MessagesTable {
         match self.ethertype {
             Some(kind) if kind < ETHERTYPE_MIN || ETHERTYPES_TAKEN.contains(&kind) => Err(format!(
                 "ethertype {kind:#06x} is a length or another protocol's; give 0x88b5 or 0x88b6, \
-                     which are for local experiments, the same on all hosts"
+                 which are reserved for local experiments, the same on all hosts"
             )),
             _ => Ok(()),
         }
@@ -308,7 +308,7 @@ pub fn settings(path: Option<&Path>, flags: &Flags) -> Result<Settings> {
         None => String::new(),
         Some(path) => std::fs::read_to_string(path).explain(
             format!("cannot read {}", path.display()),
-            "name a file of text that may be read",
+            "name a readable text file",
         )?,
     };
     let name = path.map_or_else(|| "flags".into(), |path| path.display().to_string());
@@ -390,7 +390,7 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     if confirm == Some(0) {
         return Err(Failure::new(
             "confirm: within 0 seconds nobody can confirm",
-            "give the seconds that you need, e.g. 60, or leave it out",
+            "give the number of seconds, e.g. 60, or leave it out",
         ));
     }
     let confirm = confirm.map(Duration::from_secs);

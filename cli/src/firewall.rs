@@ -89,9 +89,9 @@ impl Firewall {
             Tool::Says(text) => found.rules.extend(nftables::rules(&text, &tables_of_iptables)),
             Tool::Missing if tables_of_iptables.is_empty() => found
                 .unseen
-                .push("nft is not installed, so that rules of nftables cannot be seen".to_owned()),
+                .push("nft is not installed, so nftables rules cannot be listed".to_owned()),
             Tool::Missing => {}
-            Tool::Fails(why) => found.unseen.push(format!("nft shows no rules: {why}")),
+            Tool::Fails(why) => found.unseen.push(format!("nft lists no rules: {why}")),
         }
         // These would set up empty tables only by asking, so they are asked where there are some.
         for (list, program) in [
@@ -104,8 +104,9 @@ impl Firewall {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => {
                     found.unseen.push(format!(
-                        "{list} cannot be read by the engine's user ({error}), so that rules that \
-                         {program} shows cannot be seen; `outboard doctor` as root names them"
+                        "{list} cannot be read by the engine's user ({error}), so rules that \
+                         {program} would show cannot be listed; run `outboard doctor` as root to \
+                         list them"
                     ));
                     continue;
                 }
@@ -116,8 +117,7 @@ impl Firewall {
             match run(program, &[]) {
                 Tool::Says(text) => found.rules.extend(iptables::rules(program, &text)),
                 Tool::Missing => found.unseen.push(format!(
-                    "{program} is not installed, so that the rules of its tables ({}) cannot be \
-                     seen",
+                    "{program} is not installed, so the rules of its tables ({}) cannot be listed",
                     tables.split_whitespace().collect::<Vec<_>>().join(", ")
                 )),
                 Tool::Fails(why) => found.unseen.push(format!("{program}: {why}")),
@@ -144,9 +144,9 @@ impl Firewall {
         let rules = self.translating();
         (!rules.is_empty()).then(|| {
             format!(
-                "address translation uses this machine's ports for others, and what answers them \
-                 at {ports} goes to the engine: {}; keep translation to other ports (masquerade \
-                 to :1024-19999, --to-ports 1024-19999)",
+                "address translation assigns this machine's ports to others, and replies to \
+                 {ports} go to the engine: {}; restrict translation to other ports (masquerade to \
+                 :1024-19999, --to-ports 1024-19999)",
                 listed(&rules)
             )
         })
@@ -204,7 +204,7 @@ fn run(program: &str, arguments: &[&str]) -> Tool {
         }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
-            Tool::Fails(said.lines().next().unwrap_or("it fails without a word").to_owned())
+            Tool::Fails(said.lines().next().unwrap_or("it fails without a message").to_owned())
         }
     }
 }

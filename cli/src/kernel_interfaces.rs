@@ -62,7 +62,7 @@ pub fn settings(
             .map_err(|why| fail(at, format!("[[kernel]] name {:?} {why}", name.get_ref())))?;
         if all.iter().any(|one| one.name == *name.get_ref()) {
             let why =
-                format!("[[kernel]] gives the name {:?} twice: choose another", name.get_ref());
+                format!("[[kernel]] uses the name {:?} twice: choose another", name.get_ref());
             return Err(fail(at, why));
         }
         let number = find_port("[[kernel]]", port, ports, &fail)?;
@@ -84,23 +84,23 @@ fn check_nic(
     let label = spec.label();
     let is_second = |one: &KernelSettings| one.port == number && one.mode == InterfaceMode::Nic;
     if let Some(first) = others.iter().find(|one| is_second(one)) {
-        return Err(format!("{label} has one already, {}: remove one of the two", first.name));
+        return Err(format!("{label} already has {}: remove one of the two", first.name));
     }
     if spec.kind == PortKind::Xdp {
         return Err(format!(
-            "{label} shares its interface with the kernel as it is: leave this table out"
+            "{label} already shares its interface with the kernel: remove this table"
         ));
     }
     if let Some(own) = spec.addresses.first() {
         return Err(format!(
-            "{label} has addr={}/{}, but its addresses are those of the kernel's interface: leave addr= \
-             out and give it to the interface (ip addr add)",
+            "{label} has addr={}/{}, but its addresses are those of the kernel's interface: leave \
+             addr= out and add it to the interface (ip addr add)",
             own.address, own.prefix
         ));
     }
     if spec.gateway.is_some() || spec.gateway_v6.is_some() {
         return Err(format!(
-            "{label} has gw=, but its routes are the kernel's: leave gw= out and use ip route add"
+            "{label} has gw=, but its routes are the kernel's: remove gw= and use ip route add"
         ));
     }
     Ok(())

@@ -46,7 +46,7 @@ impl Table {
         if let Some(beyond) = self.remotes.get(*room) {
             return Err(fail(
                 beyond.span().start,
-                format!("more than {REMOTES_MAX} networks in [allow] and [deny]: join some"),
+                format!("more than {REMOTES_MAX} networks in [allow] and [deny]: merge some"),
             ));
         }
         *room = room.saturating_sub(self.remotes.len());
@@ -66,17 +66,17 @@ fn ports(text: &str) -> Result<Ports, String> {
         None => (None, text),
         Some(("tcp", range)) => (Some(Protocol::Tcp), range),
         Some(("udp", range)) => (Some(Protocol::Udp), range),
-        Some(_) => return Err(format!("{text:?} is no port: write e.g. \"tcp:80\" or \"53\"")),
+        Some(_) => return Err(format!("{text:?} is not a port: write e.g. \"tcp:80\" or \"53\"")),
     };
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok(Ports { protocol, first, last }),
-        _ => Err(format!("{text:?} names no ports: write e.g. \"6379\" or \"tcp:8000-8999\"")),
+        _ => Err(format!("{text:?} is not a port or range: write e.g. \"6379\" or \"tcp:8000-8999\"")),
     }
 }
 
 fn network(text: &str) -> Result<(IpAddr, u8), String> {
-    let bad = || format!("{text:?} is no network: write e.g. \"10.0.0.0/8\" or \"fd00::/8\"");
+    let bad = || format!("{text:?} is not a network: write e.g. \"10.0.0.0/8\" or \"fd00::/8\"");
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),
         None => (text, None),
@@ -95,7 +95,7 @@ fn network(text: &str) -> Result<(IpAddr, u8), String> {
         return Err(format!("{text:?} is an IPv4 network: write \"{mapped}/{prefix}\""));
     }
     match has_rest {
-        true => Err(format!("{text:?} has bits beyond its prefix: write the network's address")),
+        true => Err(format!("{text:?} has bits set beyond its prefix: write the network's address")),
         false => Ok((address, prefix)),
     }
 }
@@ -114,10 +114,10 @@ pub fn tell(rules: &Rules, ports: &mut [PortSpec]) -> Result<()> {
         if port.kind != PortKind::Xdp && !remotes.is_empty() {
             return Err(Failure::new(
                 format!(
-                    "`remotes` leaves addresses to the kernel, which has none on {}",
+                    "`remotes` leaves peers to the kernel, which has no address on {}",
                     port.label()
                 ),
-                "use an xdp port, or leave `remotes` out of [allow] and [deny]",
+                "use an xdp port, or remove `remotes` from [allow] and [deny]",
             ));
         }
         port.remotes.clone_from(&remotes);

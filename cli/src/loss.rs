@@ -280,7 +280,7 @@ pub fn losses(words: &[f64]) -> Result<Vec<u32>> {
     let ppm = |&percent: &f64| {
         let is_share = (0.0..=100.0).contains(&percent);
         is_share.then(|| (percent * 10_000.0).round() as u32).ok_or_else(|| {
-            Failure::new(format!("{percent} is no percentage"), "write e.g. --losses 0.1,1,5")
+            Failure::new(format!("{percent} is not a percentage"), "write e.g. --losses 0.1,1,5")
         })
     };
     words.iter().map(ppm).collect()
@@ -306,7 +306,7 @@ pub fn kinds(words: &[String]) -> Result<Vec<CongestionKind>> {
 /// # Errors
 /// Without /proc.
 pub fn own_executable() -> Result<PathBuf> {
-    std::env::current_exe().explain("cannot find the own executable", "mount /proc")
+    std::env::current_exe().explain("cannot find this executable", "mount /proc")
 }
 
 #[cfg(test)]

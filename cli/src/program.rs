@@ -39,9 +39,9 @@ impl fmt::Display for Bypass {
                 "is statically linked and loads no library; use a dynamically linked build"
             }
             Self::OtherMachine => "is built for another architecture than the library",
-            Self::Musl => "is linked with musl, the library needs glibc; use a build for glibc",
+            Self::Musl => "is linked with musl, but the library needs glibc; use a build for glibc",
             Self::Go => {
-                "is a Go program, whose runtime makes system calls itself; there is no remedy yet"
+                "is a Go program, whose runtime makes system calls itself; there is no workaround"
             }
             Self::Setuid => {
                 "is set-user-ID or set-group-ID, for which the loader ignores LD_PRELOAD; start it \

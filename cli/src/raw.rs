@@ -52,12 +52,12 @@ impl RawTable {
         let groups =
             self.groups.iter().map(number(users::group_number)).collect::<Result<Vec<_>>>()?;
         if users.is_empty() && groups.is_empty() {
-            return Err(fail(start, "[[raw]] names nobody: give it users or groups".into()));
+            return Err(fail(start, "[[raw]] names nobody: add users or groups".into()));
         }
         for port in &self.ports {
             if !ports.iter().any(|of| is_named(&of.label(), port.get_ref())) {
                 let why =
-                    format!("[[raw]] names port {:?}, which the engine has not", port.get_ref());
+                    format!("[[raw]] names port {:?}, which the engine does not have", port.get_ref());
                 return Err(fail(port.span().start, why));
             }
         }

@@ -67,7 +67,7 @@ pub fn start(user: Option<User>, group: Option<u32>) -> Result<Arc<OwnedFd>> {
 /// Takes the calling thread to its namespace, and its privileges away.
 fn enter(user: Option<User>, group: Option<u32>) -> Result<()> {
     port::netns::enter_everywhere().explain(
-        "no network namespace of its own can be had",
+        "no network namespace can be created",
         "start the engine as root, or with CAP_SYS_ADMIN",
     )?;
     reduce(user, group, CapabilitySet::empty())
@@ -163,7 +163,7 @@ impl Relay {
                 Ok(ends) => ends,
                 Err(errno) => {
                     tracing::warn!(
-                        "the relay cannot make a socket from {local} to {remote}: {errno}"
+                        "the relay cannot create a socket from {local} to {remote}: {errno}"
                     );
                     endpoint.abort();
                     self.session.answer_served(pass, Err(errno)).map_err(|_| Errno::CONNRESET)?;

@@ -132,7 +132,7 @@ impl Relayed {
             });
             inside.join().unwrap_or_else(|_| Err(std::io::Error::other("a panic")))
         });
-        entered.explain("a socket of the kernel's failed", "run again on an idle machine")
+        entered.explain("a socket of the kernel failed", "run again on an idle machine")
     }
 }
 

@@ -85,7 +85,7 @@ pub fn run(options: &ScaleOptions) -> Result<ExitCode> {
     let figures = Figures { simulated, measured };
     if options.json {
         let text = serde_json::to_string_pretty(&figures);
-        println!("{}", text.explain("the figures cannot be written", "report this")?);
+        println!("{}", text.explain("cannot write the figures", "report this")?);
     } else {
         print!("{}", report::markdown(&figures));
     }
@@ -130,7 +130,7 @@ fn simulate(connections: u32) -> Result<Simulated> {
         progress: &progress,
     };
     let report = sim::scale::run(&settings).map_err(|said| {
-        Failure::new(said.to_string(), "run the tests of crates/sim: they say more")
+        Failure::new(said.to_string(), "run the tests of crates/sim for details")
     })?;
     show("");
     Ok(Simulated {
@@ -151,10 +151,10 @@ fn measure(options: &ScaleOptions) -> Result<Measured> {
     let lab = Lab::new()?;
     let link = lab.join(None)?;
     let executable =
-        std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
+        std::env::current_exe().explain("cannot find this executable", "mount /proc")?;
     let settings = lab.scratch().join("scale.toml");
     fs::write(&settings, limits(options.connections))
-        .explain("cannot write the engines' settings", "make TMPDIR writable")?;
+        .explain("cannot write the engines' configuration", "make TMPDIR writable")?;
     let engine = |side: Side, address: Ipv4Addr| -> Result<_> {
         let socket = lab.scratch().join(format!("{}.sock", link.end(side)));
         let port = format!("packet:{},addr={address}/24", link.end(side));
@@ -195,7 +195,7 @@ fn measure(options: &ScaleOptions) -> Result<Measured> {
     running?;
     let finished = driver.wait(Duration::from_secs(60))?.success()?;
     serde_json::from_str(&finished.output)
-        .explain("the figures of the run cannot be read", "report this")
+        .explain("cannot read the figures of the run", "report this")
 }
 
 /// Settings of an engine for so many connections; the defaults are for 16,384 endpoints of a session.
@@ -213,6 +213,6 @@ fn limits(connections: u32) -> String {
 pub fn drive(what: &drive::Drive) -> Result<ExitCode> {
     let measured = drive::drive(what)?;
     let text = serde_json::to_string(&measured);
-    println!("{}", text.explain("the figures cannot be written", "report this")?);
+    println!("{}", text.explain("cannot write the figures", "report this")?);
     Ok(ExitCode::SUCCESS)
 }

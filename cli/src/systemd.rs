@@ -11,8 +11,8 @@ pub fn notify(state: &str) {
         && let Err(error) = send(&path, state)
     {
         tracing::warn!(
-            "the service manager cannot be told {state} ({error}); it may take the engine for \
-             one that hangs"
+            "cannot notify the service manager of {state} ({error}); it may assume that the engine \
+             hangs"
         );
     }
 }

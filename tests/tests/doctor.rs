@@ -58,7 +58,7 @@ fn a_doctor_finds_nothing_lacking_where_an_engine_runs_and_says_so_in_words() {
     let found = findings(&joined, "");
     expect(&found, "engine", "good", "answers at");
     expect(&found, "CAP_NET_ADMIN", "good", "held");
-    expect(&found, "routing rules", "good", "usual");
+    expect(&found, "routing rules", "good", "default three");
     let lacking: Vec<_> = found.iter().filter(|finding| finding.verdict == "lacking").collect();
     assert!(lacking.is_empty(), "{lacking:?}");
     let words = said(&joined, "", "");
@@ -112,7 +112,7 @@ fn what_the_link_and_its_surroundings_lack_for_an_engine_is_found() {
     expect(&findings(&joined, ""), &format!("{b}: default route"), "fair", "goes through");
     joined.ip(Side::B, "route del default");
     joined.ip(Side::B, "rule add fwmark 7 table 100");
-    expect(&findings(&joined, ""), "routing rules", "fair", "more than the usual three");
+    expect(&findings(&joined, ""), "routing rules", "fair", "more than the default three");
     joined.ip(Side::B, "rule del fwmark 7 table 100");
     let vlan = format!("link add link {b} name tagged type vlan id 5");
     joined.says(Side::B, &format!("ip {vlan}"));
@@ -147,7 +147,7 @@ fn what_the_link_and_its_surroundings_lack_for_an_engine_is_found() {
     let _redis = joined.redis();
     let found = findings(&joined, "");
     expect(&found, "firewall, tcp port 6379", "fair", "tcp dport 6379 drop");
-    expect(&found, "kernel's firewall", "fair", "that traffic of accelerated sockets");
+    expect(&found, "kernel's firewall", "fair", "that accelerated traffic bypasses");
     let told = |subject: &str| found.iter().any(|finding| finding.subject == subject);
     assert!(!told("firewall, tcp port 6380"));
     assert!(joined.answers(joined.server()), "redis through the engine");

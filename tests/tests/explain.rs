@@ -84,7 +84,7 @@ fn a_program_reports_what_became_of_its_sockets_however_it_ends() {
         let lines: Vec<String> = lines.collect();
         for (start, end) in [
             ("3 connections to 127.0.0.1:", ": kernel, loopback"),
-            ("1 TCP socket", ": kernel, SO_MARK is followed by the kernel alone"),
+            ("1 TCP socket", ": kernel, SO_MARK is implemented only by the kernel"),
             ("1 socket", ": kernel, family AF_UNIX, not IPv4 or IPv6"),
         ] {
             let is_it = |line: &String| line.starts_with(start) && line.ends_with(end);
@@ -147,8 +147,8 @@ fn a_program_whose_engine_cannot_serve_it_goes_through_the_kernel_and_tells_why(
     // The directory is of the engine's making otherwise.
     std::fs::create_dir_all(joined.socket.parent().expect("a directory")).expect("it is made");
     for (contract, refusal, reason) in [
-        ("4711", "contract version 4711", "the engine is of another version than the library"),
-        ("garbage", "cannot be read", "what answered is no engine"),
+        ("4711", "contract version 4711", "engine and library have different versions"),
+        ("garbage", "cannot be read", "belongs to no engine"),
     ] {
         let other = scripted(&joined.lab, "versions.py").arg(&joined.socket);
         let other = other.args([contract, "another release"]);

@@ -64,5 +64,5 @@ fn find(
     } else {
         Ends::find(Named { node, service, flags }, hints, &session, &own)?
     };
-    answer::make(version, hints, &ends).ok_or_else(|| "no memory is left".to_owned())
+    answer::make(version, hints, &ends).ok_or_else(|| "out of memory".to_owned())
 }

@@ -285,7 +285,7 @@ impl State {
         if self.ours.is_none() {
             let settings = self.surroundings.settings();
             let mut ours = Ours::new(&settings).map_err(|why| {
-                eprintln!("outboard: no host for this script: {}", why.0);
+                eprintln!("outboard: cannot create a host for this script: {}", why.0);
                 Errno::NOSYS
             })?;
             ours.cut_frames(!self.surroundings.has_tso());

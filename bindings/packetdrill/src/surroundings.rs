@@ -156,7 +156,7 @@ impl Surroundings {
     pub fn settings(&self) -> Settings {
         let mut changed = self.changed_settings();
         for (name, value) in sysctls::meaning(&changed).1 {
-            eprintln!("outboard: setting {name}={value} means nothing here");
+            eprintln!("outboard: setting {name}={value} has no meaning for the stack");
             changed.retain(|(known, _)| *known != name);
         }
         let usual_mtu = 1500;

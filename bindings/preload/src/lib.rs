@@ -82,7 +82,7 @@ extern "C" fn start() {
     });
     if outcome.is_err() {
         kernel::log_line(
-            "outboard: the library failed to start; everything goes through the kernel",
+            "outboard: the library failed to start; all sockets use the kernel",
         );
     }
 }

@@ -92,7 +92,7 @@ pub fn prepare() -> Option<Reporter> {
         lifted
     };
     if lifted < 0 {
-        crate::kernel::log_line("outboard: the report of --explain cannot be opened");
+        crate::kernel::log_line("outboard: cannot open the report of --explain");
         return None;
     }
     let reporter = Reporter { json, fd: lifted };

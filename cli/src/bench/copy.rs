@@ -94,7 +94,7 @@ pub fn run(arguments: &PlanArguments) -> Result<()> {
         title: "bulk from and to buffers that the library copies, and registered memory",
     };
     let executable =
-        std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
+        std::env::current_exe().explain("cannot find this executable", "mount /proc")?;
     let hosts = Hosts::new(executable)?;
     let _engines = hosts.engines()?;
     let window = arguments.window();
@@ -177,7 +177,7 @@ fn check(work: &CopyWork, outcome: &Outcome) -> Result<()> {
     };
     some(outcome.bytes, "bytes")?;
     match outcome.usage.counter(0, carried) {
-        0 => Err(Failure::new(format!("{carried} did not grow"), "see what the engines say")),
+        0 => Err(Failure::new(format!("{carried} did not grow"), "see the engines' logs")),
         _ => Ok(()),
     }
 }

@@ -303,7 +303,7 @@ impl Latencies {
 
 /// A socket call that failed for another reason than that there is nothing to do yet.
 fn lost(error: &std::io::Error) -> Failure {
-    Failure::new(format!("a connection failed: {error}"), "see what became of the server")
+    Failure::new(format!("a connection failed: {error}"), "check the server")
 }
 
 #[cfg(test)]

@@ -256,7 +256,7 @@ impl Report {
         let text = fs::read_to_string(path)
             .explain(format!("cannot read {shown}"), "name a report that `outboard bench` wrote")?;
         let report: Self = serde_json::from_str(&text)
-            .explain(format!("{shown} is no report"), "measure it again with this executable")?;
+            .explain(format!("{shown} is not a report"), "measure it again with this executable")?;
         if report.format == FORMAT {
             return Ok(report);
         }

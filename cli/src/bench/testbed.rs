@@ -81,7 +81,7 @@ impl Testbed {
         let lab = Lab::new()?;
         if lab.host(Side::A).core == lab.host(Side::B).core {
             return Err(Failure::new(
-                "the hosts need a core each, and this process may use one only",
+                "each host needs a core of its own, but this process may use only one",
                 "allow it a second one (taskset, cgroup)",
             ));
         }
@@ -258,7 +258,7 @@ impl Testbed {
 fn check(work: Workload, system: System, outcome: &Outcome) -> Result<()> {
     if outcome.operations == 0 {
         return Err(Failure::new(
-            "nothing was done in the window",
+            "no operation completed in the window",
             "look for a connection that hangs",
         ));
     }
@@ -285,7 +285,7 @@ fn check(work: Workload, system: System, outcome: &Outcome) -> Result<()> {
                     "the engine of host {side:?} has carried {carried:?} bytes in and out, less than \
                      {least:?}"
                 ),
-                "look why the programs are left to the kernel (outboard run --explain)",
+                "check why the programs use the kernel (outboard run --explain)",
             ));
         }
     }

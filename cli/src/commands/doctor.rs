@@ -185,8 +185,8 @@ fn packet() -> Check {
 /// What a packet port needs to keep the kernel's stack off its interface.
 fn guard() -> Check {
     const SUBJECT: &str = "packet guard (tcx)";
-    const WITHOUT: &str = "without it packet ports work and cost more CPU, for the kernel looks at \
-                           every frame too";
+    const WITHOUT: &str = "packet ports work without it but cost more CPU, because the kernel \
+     processes every frame too";
     const CAP_SYS_ADMIN: u32 = 21;
     const CAP_BPF: u32 = 39;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -226,11 +226,12 @@ fn xdp() -> Check {
         }
         Ok(_) if version < (6, 6) => Check::fair(
             SUBJECT,
-            "sockets open; frames of one buffer only, so that the MTU is to be 3,822 or less",
-            "Linux 6.6 takes longer ones, and veth in generic mode",
+            "sockets open; frames of one buffer only, so the MTU must be 3,822 or less",
+            "Linux 6.6 supports longer frames, and generic mode on veth",
         ),
         Ok(_) => {
-            Check::good(SUBJECT, "sockets open; a port says at its start what its driver can do")
+            Check::good(SUBJECT, "sockets open; the port reports at its start what its driver \
+             supports")
         }
     }
 }
@@ -306,17 +307,17 @@ fn huge_pages() -> Check {
 fn routing() -> Check {
     const SUBJECT: &str = "routing rules";
     match engine::kernel::Kernel::open().map(|kernel| kernel.has_rules()) {
-        Ok(false) => Check::good(SUBJECT, "the usual three"),
+        Ok(false) => Check::good(SUBJECT, "only the default three"),
         Ok(true) => Check::fair(
             SUBJECT,
-            "more than the usual three (ip rule): an engine beside the kernel follows the main table \
-             alone, and accelerates nothing new while they are there",
-            "remove them (ip rule del), or give the engine an interface of its own",
+            "more than the default three (ip rule): an engine on a shared interface follows only \
+             the main table, and accelerates no new sockets while there are others",
+            "remove them (ip rule del), or give the engine a separate interface",
         ),
         Err(error) => Check::fair(
             SUBJECT,
-            format!("the kernel does not tell them: {error}"),
-            "look at them (ip rule): an engine beside the kernel follows the main table alone",
+            format!("the kernel does not list them: {error}"),
+            "check them (ip rule): an engine on a shared interface follows only the main table",
         ),
     }
 }
@@ -328,7 +329,7 @@ fn firewall(accelerated: &[SocketInfo]) -> Vec<Check> {
 
 fn firewall_checks(firewall: &Firewall, accelerated: &[SocketInfo]) -> Vec<Check> {
     const SUBJECT: &str = "kernel's firewall";
-    let advice = "put ports that must pass it under [deny], or filter before this machine";
+    let advice = "put ports that must be filtered under [deny], or filter before this machine";
     let mut checks = Vec::new();
     for socket in accelerated.iter().filter(|socket| socket.remote.is_none()) {
         let protocol = match socket.protocol.as_str() {
@@ -339,17 +340,17 @@ fn firewall_checks(firewall: &Firewall, accelerated: &[SocketInfo]) -> Vec<Check
         if !concerning.is_empty() {
             checks.push(Check::fair(
                 format!("firewall, {} port {}", socket.protocol, socket.local.port()),
-                format!("is accelerated and passes none of: {}", listed(&concerning)),
+                format!("is accelerated and bypasses: {}", listed(&concerning)),
                 advice,
             ));
         }
     }
     checks.push(match &firewall.rules[..] {
-        [] => Check::good(SUBJECT, "no rules that can be seen"),
+        [] => Check::good(SUBJECT, "no rules found"),
         rules => Check::fair(
             SUBJECT,
             format!(
-                "{} that traffic of accelerated sockets does not pass: {}",
+                "{} that accelerated traffic bypasses: {}",
                 if let [_] = rules {
                     "one rule".to_owned()
                 } else {
@@ -365,22 +366,22 @@ fn firewall_checks(firewall: &Firewall, accelerated: &[SocketInfo]) -> Vec<Check
         checks.push(Check::fair(
             "address translation",
             format!(
-                "uses this machine's ports for others, and what answers them at a port of an xdp \
-                 port's engine goes to the engine: {}",
+                "assigns this machine's ports to others, and replies to a port of an xdp port's \
+                 engine go to the engine: {}",
                 listed(&translating)
             ),
-            "keep it to other ports (masquerade to :1024-19999, --to-ports 1024-19999)",
+            "restrict it to other ports (masquerade to :1024-19999)",
         ));
     }
     for sentence in &firewall.unseen {
-        let advice = "install it, or make sure of the rules by other means";
+        let advice = "install it, or check the rules by other means";
         checks.push(Check::fair(SUBJECT, sentence.clone(), advice));
     }
     if firewall.tracked > 0 {
         checks.push(Check::fair(
             "conntrack",
-            format!("tracks {} connections; accelerated ones are not among them", firewall.tracked),
-            "rules by the state of connections do not see accelerated ones",
+            format!("tracks {} connections; accelerated ones are not tracked", firewall.tracked),
+            "rules that match connection state do not see accelerated connections",
         ));
     }
     checks
@@ -390,7 +391,7 @@ fn firewall_checks(firewall: &Firewall, accelerated: &[SocketInfo]) -> Vec<Check
 fn service() -> Vec<Check> {
     let mut checks = vec![match Path::new("/run/systemd/system").is_dir() {
         true => Check::good("systemd", "runs; dist/outboard.service is its unit"),
-        false => Check::good("systemd", "does not run here; start the engine by what does"),
+        false => Check::good("systemd", "not running here; start the engine by other means"),
     }];
     checks.push(match (users::user("outboard"), users::group_number("outboard")) {
         (Ok(_), Ok(_)) => Check::good("user outboard", "there, with its group"),
@@ -419,7 +420,7 @@ fn provider() -> Check {
         Err(failure) => Check::fair(SUBJECT, failure.cause(), "build everything: make build"),
         Ok(path) if lab::find("mpirun").is_none() => Check::fair(
             SUBJECT,
-            format!("{}; there is no mpirun", path.display()),
+            format!("{}; mpirun is not installed", path.display()),
             "for MPI programs install openmpi-bin on every host",
         ),
         Ok(path) => Check::good(SUBJECT, path.display().to_string()),
@@ -457,10 +458,10 @@ fn engine() -> (Vec<Check>, Vec<SocketInfo>) {
 fn core_of_engine(ways_given: u64) -> Check {
     const SUBJECT: &str = "engine's core";
     match ways_given {
-        0 => Check::good(SUBJECT, "its own so far"),
+        0 => Check::good(SUBJECT, "not shared so far"),
         times => Check::fair(
             SUBJECT,
-            format!("shared: the worker gave way to programs {times} times"),
+            format!("shared: the worker yielded to programs {times} times"),
             "pin programs to other cores (taskset, AllowedCPUs=), or the engine (core = N)",
         ),
     }

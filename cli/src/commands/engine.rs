@@ -109,7 +109,8 @@ fn start_relay(settings: &Settings) -> Option<Arc<OwnedFd>> {
         Ok(end) => Some(end),
         Err(reason) => {
             say(&format!(
-                "connections of a program cannot be used by its children or passed to others: {reason}"
+                "child processes cannot use connections of their parents, and connections cannot \
+                 be passed: {reason}"
             ));
             None
         }
@@ -160,12 +161,12 @@ fn warn_of_firewall(heard: Receiver<Accelerated>) -> Result<()> {
             }
             if firewall.tracked > 0 && !is_tracking_said {
                 is_tracking_said = true;
-                say("connections are tracked here (conntrack); accelerated ones are not among \
-                     them, so that rules by their state do not see them");
+                say("connections are tracked here (conntrack); accelerated ones are not, so rules \
+                 that match connection state do not see them");
             }
             if said.len() >= SENTENCES_MAX {
                 say(
-                    "firewall rules concern more accelerated ports, which are not named any more; \
+                    "firewall rules concern further accelerated ports, which are no longer listed; \
                      `outboard doctor` shows the rules",
                 );
                 // Whoever accelerates goes on without being heard.
@@ -216,8 +217,8 @@ fn end_unless_confirmed(
         std::process::exit(i32::from(UNCONFIRMED));
     })?;
     say(&format!(
-        "on trial: type `outboard confirm` within {seconds} seconds, or the engine ends and \
-         everything is as before"
+        "on trial: run `outboard confirm` within {seconds} seconds, or the engine ends and \
+         everything reverts to the kernel"
     ));
     Ok(said)
 }
@@ -233,11 +234,11 @@ fn find_memory(settings: &Settings) -> Result<()> {
     room.map(drop).ok_or_else(|| {
         Failure::new(
             format!(
-                "an engine with these limits takes {} MiB of address space, and this process has \
-                 less left",
+                "an engine with these limits needs {} MiB of address space, and this process may \
+                 not use that much",
                 wanted >> 20
             ),
-            "allow it more (ulimit -v, LimitAS), or lower `sockets` under [limits]",
+            "raise the limit (ulimit -v, LimitAS), or lower `sockets` under [limits]",
         )
     })
 }
@@ -268,9 +269,9 @@ fn warn_of_default_routes(settings: &Settings) {
     for port in settings.ports.iter().filter(|port| port.kind == PortKind::Xdp) {
         if settings.confirm.is_none() && carries_default_route(&routes, &port.name) {
             say(&format!(
-                "{} carries this machine's default route: if that is your only way to \
-                 the machine, start the engine with --confirm 60 and type `outboard confirm` \
-                 when all is well",
+                "{} carries this machine's default route: if that is your only access to the \
+                 machine, start the engine with --confirm 60 and run `outboard confirm` if you \
+                 still have access",
                 port.name
             ));
         }
@@ -337,9 +338,9 @@ fn raise_descriptors(settings: &Settings) {
         && allowed < wanted
     {
         say(&format!(
-            "{} sessions may need {wanted} open files and the engine is allowed \
-             {allowed}: programs beyond that are refused; raise the hard limit (ulimit -Hn, \
-             LimitNOFILE) or lower `sessions` under [limits]",
+            "{} sessions may need {wanted} open files, but the engine is limited to {allowed}: \
+             programs beyond that are refused; raise the hard limit (ulimit -Hn, LimitNOFILE) or \
+             lower `sessions` under [limits]",
             limits.sessions
         ));
     }
@@ -428,7 +429,7 @@ fn summary(settings: &Settings) -> String {
                 MemifRole::Client => "of one memif server".to_owned(),
             },
             _ if addresses.is_empty() => {
-                "with no addr= of its own: over IPv4 nobody reaches it".to_owned()
+                "without addr=: it has no IPv4 address".to_owned()
             }
             _ => addresses.join(" "),
         };
@@ -439,7 +440,7 @@ fn summary(settings: &Settings) -> String {
     let limits = &engine.limits;
     text.push_str(&memory(limits));
     text.push_str(&format!(
-        "users    at most {} sessions each but for root, and {} MiB when one more attaches\n",
+        "users    at most {} sessions each except root, and {} MiB when another one attaches\n",
         limits.sessions_per_user,
         limits.memory_per_user >> 20
     ));

@@ -51,7 +51,7 @@ pub struct Mpi {
 /// messages.
 pub fn run(mpi: &Mpi) -> Result<ExitCode> {
     let Some((program, arguments)) = mpi.command.split_first() else {
-        return Err(Failure::new("no program is named", "write mpirun and its arguments after --"));
+        return Err(Failure::new("no program is given", "write mpirun and its arguments after --"));
     };
     let executable = executable()?;
     let provider = provider_beside(&executable)?;
@@ -77,7 +77,7 @@ pub fn run(mpi: &Mpi) -> Result<ExitCode> {
     let shown = program.to_string_lossy();
     Err(Failure::new(
         format!("cannot run {shown}: {error}"),
-        "install openmpi-bin, or see its path",
+        "install openmpi-bin, or check the path",
     ))
 }
 

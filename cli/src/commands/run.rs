@@ -61,7 +61,7 @@ impl ExplainTarget {
                 "name another file with --explain=FILE",
             )?;
             let path = std::path::absolute(file)
-                .explain(format!("cannot find {shown}"), "give its whole path")?;
+                .explain(format!("cannot find {shown}"), "give its absolute path")?;
             words.push(":");
             words.push(path);
         }
@@ -75,12 +75,12 @@ impl ExplainTarget {
 /// When the library or the program is missing, when no engine answers, or a private one fails.
 pub fn run(run: &Run) -> Result<ExitCode> {
     let Some((program, arguments)) = run.command.split_first() else {
-        return Err(Failure::new("no program is named", "write it after --"));
+        return Err(Failure::new("no program is given", "write it after --"));
     };
     let library = library()?;
     let path = find_program(program)?;
     if let Some((file, why)) = program::bypass(&path, Starter::own()) {
-        eprintln!("outboard: {} {why}; its sockets are the kernel's", file.display());
+        eprintln!("outboard: {} {why}; its sockets use the kernel", file.display());
     }
     for inherited in inherited_sockets() {
         eprintln!("outboard: {inherited}");
@@ -91,7 +91,7 @@ pub fn run(run: &Run) -> Result<ExitCode> {
         // Without an engine the program waits for another day; with one that cannot serve it, it is
         // served by the kernel, as it will be when an engine is replaced under it.
         if let Err(failure) = Observer::reach(&socket)?.greet() {
-            eprintln!("outboard: {failure} The program's sockets are the kernel's.");
+            eprintln!("outboard: {failure} The program's sockets use the kernel.");
         }
         socket
     } else {
@@ -113,7 +113,7 @@ pub fn run(run: &Run) -> Result<ExitCode> {
     }
     let error = command.exec();
     let shown = program.to_string_lossy();
-    Err(Failure::new(format!("cannot run {shown}: {error}"), "see that it is executable"))
+    Err(Failure::new(format!("cannot run {shown}: {error}"), "check that it is executable"))
 }
 
 /// Waits until there is a control socket, `limit` at most; without it nothing answers there.
@@ -131,7 +131,7 @@ fn await_start(socket: &Path, limit: Duration) {
 /// When it is in neither place.
 pub fn library() -> Result<PathBuf> {
     let executable =
-        std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
+        std::env::current_exe().explain("cannot find this executable", "mount /proc")?;
     let beside = executable.with_file_name(LIBRARY);
     let installed = executable
         .parent()
@@ -155,7 +155,7 @@ fn inherited_sockets() -> Vec<String> {
             (_, Some(peer)) => format!("a {} connection to {peer}", socket.protocol.to_uppercase()),
             (_, None) => format!("a {} socket at {}", socket.protocol.to_uppercase(), socket.local),
         };
-        format!("descriptor {fd} is {what} that the program inherits; it is the kernel's")
+        format!("descriptor {fd} is {what} that the program inherits; the kernel serves it")
     };
     let is_kernels = |(_, socket): &(i32, SocketInfo)| {
         socket.state != "LISTEN" || socket.local.ip().is_loopback()
@@ -170,7 +170,7 @@ fn find_program(program: &OsStr) -> Result<PathBuf> {
     }
     lab::find(&program.to_string_lossy()).ok_or_else(|| {
         let shown = program.to_string_lossy();
-        Failure::new(format!("there is no program {shown}"), "install it, or write its whole path")
+        Failure::new(format!("there is no program {shown}"), "install it, or give its absolute path")
     })
 }
 
@@ -184,7 +184,7 @@ fn start_private_engine(run: &Run) -> Result<PathBuf> {
     let socket =
         run.socket.clone().unwrap_or_else(|| directory.join(format!("outboard-{own}.sock")));
     let executable =
-        std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
+        std::env::current_exe().explain("cannot find this executable", "mount /proc")?;
     let status = Command::new(executable)
         .arg("launch-engine")
         .arg("--")
@@ -208,7 +208,7 @@ fn start_private_engine(run: &Run) -> Result<PathBuf> {
 /// When the engine does not start.
 pub fn launch_engine(arguments: &[OsString]) -> Result<ExitCode> {
     let executable =
-        std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
+        std::env::current_exe().explain("cannot find this executable", "mount /proc")?;
     let mut engine = Command::new(executable)
         .arg("engine")
         .args(arguments)

@@ -126,7 +126,7 @@ struct Running {
 
 fn start(path: &Path) -> Result<Child> {
     let own = std::env::current_exe()
-        .explain("this executable is not to be found", "start it by its path")?;
+        .explain("cannot find this executable", "start it by its path")?;
     // A session of its own is a scheduling group of its own (sched(7), autogroup).
     Command::new("setsid")
         .args(["unshare", "--net", "--"])

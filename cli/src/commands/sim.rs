@@ -36,7 +36,7 @@ pub struct Runs {
 /// Reads `7` or `1..2000`.
 pub fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
     let number = |text: &str| {
-        text.parse::<u64>().map_err(|_| format!("`{text}` is no seed; give 7 or 1..2000"))
+        text.parse::<u64>().map_err(|_| format!("`{text}` is not a seed; give 7 or 1..2000"))
     };
     match text.split_once("..") {
         None => number(text).map(|seed| seed..=seed),
@@ -182,10 +182,10 @@ fn compare(file: &Path, now: &Hashes) -> Result<()> {
     let known = match std::fs::read_to_string(file) {
         Ok(text) => Some(Hashes::parse(&text).explain(
             format!("cannot use {shown}"),
-            "write it anew: remove it and run this again",
+            "remove it and run this again to rewrite it",
         )?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => Err(error).explain(format!("cannot read {shown}"), "see its permissions")?,
+        Err(error) => Err(error).explain(format!("cannot read {shown}"), "check its permissions")?,
     };
     let updates = std::env::var_os("UPDATE").is_some();
     let Some(known) = known.as_ref().filter(|_| !updates) else {
@@ -208,7 +208,7 @@ fn compare(file: &Path, now: &Hashes) -> Result<()> {
                 difference.parts.join(" and "),
                 difference.seeds
             ),
-            "where the change of behaviour is meant, say so in the commit and rewrite the file \
+            "if the change of behaviour is intended, say so in the commit and rewrite the file \
              with UPDATE=1 make hashes",
         )),
     }

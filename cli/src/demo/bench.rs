@@ -114,7 +114,7 @@ impl Bench {
         let xdp = lab.join(Some(XDP))?;
         let packet = lab.join(None)?;
         let executable =
-            std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
+            std::env::current_exe().explain("cannot find this executable", "mount /proc")?;
         Ok(Self { lab, kernel, xdp, packet, executable, seconds, rates: RefCell::default() })
     }
 

@@ -65,7 +65,7 @@ impl fmt::Display for AttachError {
             ),
             Self::Silent(path) => write!(
                 f,
-                "the engine at {} does not answer; if it is stopped, let it go on (kill -CONT) or \
+                "the engine at {} does not answer; if it is stopped, continue it (kill -CONT) or \
                  end it",
                 path.display()
             ),
@@ -74,11 +74,11 @@ impl fmt::Display for AttachError {
             }
             Self::NotServed => write!(
                 f,
-                "the engine's lists leave this user's programs to the kernel; see [allow] and \
-                 [deny] in its configuration"
+                "the engine leaves this user's programs to the kernel; see [allow] and [deny] in \
+                 its configuration"
             ),
             Self::Control(error) => write!(f, "{error}"),
-            Self::Grant(what) => write!(f, "the engine's grant cannot be used: {what}"),
+            Self::Grant(what) => write!(f, "the engine's grant is invalid: {what}"),
             Self::Region(error) => write!(f, "{error}"),
             Self::System(errno) => write!(f, "attaching to the engine failed: {errno}"),
         }
@@ -233,7 +233,7 @@ fn greet(socket: Socket, role: Role, program: &str, limit: Duration) -> Result<G
         FromEngine::Refused { contract, reason } => {
             return Err(AttachError::Refused { contract, reason });
         }
-        _ => return Err(AttachError::Grant("it answered something else")),
+        _ => return Err(AttachError::Grant("unexpected answer")),
     };
     let Geometry { context_count, worker_count, .. } = geometry;
     let lanes = usize::from(context_count) * usize::from(worker_count);
@@ -505,7 +505,7 @@ impl Session {
                         return Some(Err(RequestError::new(Errno::MFILE, lost)));
                     }
                     _ => {
-                        let reason = "the engine granted what cannot be used";
+                        let reason = "the engine's grant is invalid";
                         return Some(Err(RequestError::new(Errno::PROTO, reason)));
                     }
                 };

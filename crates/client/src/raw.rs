@@ -139,7 +139,7 @@ impl Raw {
             |serial| ToEngine::OpenRaw { serial, context: 0, ports, sizes, filter, wants };
         let granted = session.ask_raw(&shown, question)?;
         let unusable = |error: shm::raw::RingError| {
-            RequestError::new(Errno::PROTO, format!("the engine's grant cannot be used: {error}"))
+            RequestError::new(Errno::PROTO, format!("the engine's grant is invalid: {error}"))
         };
         let rings = Rings::open(granted.file, granted.sizes).map_err(unusable)?;
         let local = std::net::SocketAddr::from(([0, 0, 0, 0], 0));

@@ -643,7 +643,7 @@ impl Session {
 }
 
 fn broken_grant(endpoints: usize) -> RequestError {
-    let reason = format!("the engine granted {endpoints} endpoints, which cannot be used");
+    let reason = format!("the engine granted {endpoints} endpoints, which is invalid");
     RequestError::new(Errno::PROTO, reason)
 }
 

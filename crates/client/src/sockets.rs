@@ -250,7 +250,7 @@ impl Sockets {
                         self.count(era, Kind::Tcp, Reason::Inherited);
                     }
                     self.notice(Notice::InheritedConnection, || {
-                        "a forked child used a connection that its parent had opened, and the engine has no \
+                        "a forked child used a connection of its parent, and the engine has no \
                          relay (relay = true in its configuration); the call fails with EBADF"
                             .into()
                     });
@@ -325,7 +325,7 @@ impl Sockets {
                 self.count(era, Kind::Other, Reason::NumberTooHigh);
                 self.notice(Notice::NumberTooHigh, || {
                     format!(
-                        "descriptor {fd} is beyond the layer's table; it goes through the kernel"
+                        "descriptor {fd} is beyond the library's table; it goes through the kernel"
                     )
                 });
             }
@@ -398,8 +398,8 @@ impl Sockets {
     pub fn yield_number(&self, fd: RawFd) -> bool {
         self.notice(Notice::NumberWanted, || {
             format!(
-                "the program wants descriptor {fd}, which the library uses itself; dup2 fails with \
-                 EBUSY (raise the open file limit so that the library's numbers lie higher)"
+                "the program wants descriptor {fd}, which the library uses; dup2 fails with EBUSY \
+                 (raise the open file limit so that the library's descriptors get higher numbers)"
             )
         });
         false
@@ -485,8 +485,7 @@ impl Sockets {
     pub fn notice_control_messages(&self, fd: RawFd) {
         if self.socket(fd).is_some_and(|socket| socket.connection().is_some()) {
             self.notice(Notice::ControlMessages, || {
-                "control messages (SCM_RIGHTS and the like) have no effect on accelerated \
-                 connections"
+                "control messages (SCM_RIGHTS and others) have no effect on accelerated connections"
                     .into()
             });
         }
@@ -517,12 +516,12 @@ impl Sockets {
         self.notice(Notice::IoUring, || {
             match refused {
                 true => {
-                    "io_uring is refused (ENOSYS), so that the program makes calls that can be \
+                    "io_uring is refused (ENOSYS), so that the program uses calls that can be \
                      accelerated; OUTBOARD_IO_URING=pass in the environment allows it"
                 }
                 false => {
-                    "the program uses io_uring; what it does through a ring is not accelerated, and \
-                     fails with ENOTCONN on a connection of the engine"
+                    "the program uses io_uring; its operations are not accelerated, and fail with \
+                     ENOTCONN on a connection of the engine"
                 }
             }
             .into()

@@ -113,8 +113,8 @@ pub(crate) fn follow(port: &mut dyn Port, addresses: &[stack::api::Cidr], mtu: u
     let followed = port.follow(&addresses, mtu);
     if let Err(error) = &followed {
         tracing::error!(
-            "{name}: the kernel takes no more entries ({error}): part of what is listened to is \
-             served by the kernel's half of its sockets"
+            "{name}: the kernel accepts no more map entries ({error}): the kernel's sockets serve \
+             some of the listeners"
         );
     }
     followed.is_ok()
@@ -128,10 +128,10 @@ fn follow_link(port: &mut dyn Port, link: &LinkState) {
         let queues = link.receive_queues.unwrap_or(0);
         let served = u64::from(queues).saturating_sub(port.counters().rx_queues_unserved);
         tracing::error!(
-            "{name} has {queues} receive queues now, and the engine serves the first {served} of them \
-             ({error}): what comes to its connections by the others is lost, and the kernel serves \
-             what is new there; use fewer (ethtool -L {interface} combined {served}), or start the \
-             engine again"
+            "{name} has {queues} receive queues now, and the engine serves only the first {served} \
+             ({error}): segments of its connections that arrive on the others are lost, and the \
+             kernel serves new connections there; use fewer (ethtool -L {interface} combined \
+             {served}), or restart the engine"
         );
     }
 }
@@ -315,8 +315,8 @@ impl Worker {
             let all = routes.addresses(attached.interface).iter();
             for own in all.filter(|own| is_news && own.state == AddressState::Duplicate) {
                 tracing::error!(
-                    "{}: another host on the link has the address {}, which is not used here; give \
-                     one of the two another",
+                    "{}: another host on the link has the address {}, so the engine does not use \
+                     it; change one of the two",
                     attached.port.info().name,
                     own.cidr.address,
                 );

@@ -397,8 +397,8 @@ impl Control {
         if ended.missed {
             self.counters.closings_missed.increment();
             tracing::warn!(
-                "the kernel dropped news of closed sockets: looking for those that are gone; \
-                 raise net.core.rmem_max"
+                "the kernel dropped notifications of closed sockets: checking all sockets; raise \
+                 net.core.rmem_max"
             );
         }
     }
@@ -433,8 +433,8 @@ impl Control {
                 tracing::warn!("the control socket was removed; it is back at its path");
             }
             Some(Err(error)) => tracing::warn!(
-                "{error}; programs that are attached go on, others do not find the engine: start it \
-                 again"
+                "{error}; attached programs are not affected, but others cannot find the engine: \
+                 restart it"
             ),
         }
     }
@@ -447,7 +447,7 @@ impl Control {
             self.counters.control_refused.increment();
             self.refuse(
                 &fd,
-                "the engine waits for too many descriptors of this user's to close; end the \
+                "the engine still waits for descriptors passed by this user to be closed; end the \
                  program that passed them",
             );
             return self.discard.hang_up(peer.uid, fd);
@@ -456,7 +456,7 @@ impl Control {
             && !self.make_room()
         {
             self.counters.control_refused.increment();
-            self.refuse(&fd, "the engine has as many control connections as its limit allows");
+            self.refuse(&fd, "the engine has reached its limit of control connections");
             return self.discard.hang_up(peer.uid, fd);
         }
         let id = self.fresh_id();
@@ -640,7 +640,7 @@ impl Control {
                 let (session, incarnation) = (*session, self.incarnation);
                 if !self.sessions.get(&session).is_some_and(|one| one.has_messages) {
                     let reason =
-                        "the session was not attached for messages; attach another one that is";
+                        "the session was not attached for messages; attach one that is";
                     let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error();
                     let refusal = Refusal { errno, reason: reason.into() };
                     return self.discard.close(uid, fds)
@@ -725,7 +725,7 @@ impl Control {
             }
             _ => {
                 self.counters.control_garbage.increment();
-                self.complain(id, "a message out of order; dropped");
+                self.complain(id, "sent a message out of order; dropped");
                 let _ = self.discard.close(uid, fds);
                 false
             }
@@ -775,7 +775,7 @@ impl Control {
                 Some("only root and the engine's own user may confirm it".to_string())
             }
             Some(trial) => trial.confirm().err().map(|over| over.to_string()),
-            None => Some("the engine was not started with --confirm and stays".to_string()),
+            None => Some("the engine was not started with --confirm; there is nothing to confirm".to_string()),
         };
         self.tell(id, &FromEngine::Confirmed { refused })
     }

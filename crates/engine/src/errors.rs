@@ -21,7 +21,7 @@ impl fmt::Display for EngineError {
                 write!(f, "the engine's thread {thread} panicked; its message is above")
             }
             Self::PortsLost => f.write_str(
-                "the interface of its port was removed; start it again when there is one",
+                "the interface of its port was removed; restart it when there is one",
             ),
         }
     }
@@ -41,7 +41,7 @@ pub struct TooManyPorts {
 impl fmt::Display for TooManyPorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { given, port_count_max } = self;
-        write!(f, "{given} ports, but an engine has at most {port_count_max}; leave some out")
+        write!(f, "{given} ports, but an engine has at most {port_count_max}; use fewer")
     }
 }
 
@@ -53,7 +53,7 @@ pub struct TrialOver;
 
 impl fmt::Display for TrialOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the time to confirm is over and the engine ends; start it again")
+        f.write_str("it was not confirmed in time; start it again")
     }
 }
 

@@ -304,7 +304,7 @@ impl Kernel {
             // What could not be seen is as before, until the next look.
             let had_failed = std::mem::replace(&mut self.has_failed, looked.is_err());
             if let (Err(error), false) = (looked, had_failed) {
-                tracing::warn!("the kernel cannot be asked for its interfaces, trying on: {error}");
+                tracing::warn!("cannot query the kernel's interfaces, trying again: {error}");
             }
         }
         news
@@ -424,8 +424,8 @@ impl Kernel {
         let are_many = facts.left_out != [0; 2] || facts.elsewhere.len() > ROUTES_TOLD_MAX;
         if are_many && !std::mem::replace(&mut self.has_warned_of_routes, true) {
             tracing::warn!(
-                "the kernel has more routes than programs can be told of ({ROUTES_TOLD_MAX}): what \
-                 a route that is left out could concern is left to the kernel"
+                "the kernel has more routes than programs can be given ({ROUTES_TOLD_MAX}): \
+                 destinations that a route left out could cover are left to the kernel"
             );
         }
         Ok(facts)

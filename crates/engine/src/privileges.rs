@@ -28,7 +28,7 @@ pub fn keep(wanted: CapabilitySet) -> Result<(), Errno> {
 /// The same for a thread of the engine, which goes on with what it has should the kernel refuse.
 pub(crate) fn keep_or_warn(wanted: CapabilitySet) {
     if let Err(error) = keep(wanted) {
-        tracing::warn!("the engine cannot give up its capabilities ({error}); it keeps them");
+        tracing::warn!("the engine cannot drop its capabilities ({error}); it keeps them");
     }
 }
 

@@ -61,7 +61,7 @@ fn not_claimed(local: SocketAddr, error: &std::io::Error) -> Refusal {
     refusal(
         Errno::NOBUFS,
         format!(
-            "the XDP program can be told of no more ports ({error}); the kernel serves {local}"
+            "the XDP program has no room for more ports ({error}); the kernel serves {local}"
         ),
     )
 }
@@ -233,7 +233,7 @@ impl Worker {
         Err(refusal(
             Errno::NFILE,
             format!(
-                "the program has {capacity} sockets, as many as `endpoints` allows, or asks for a \
+                "the program has {capacity} sockets, as many as `endpoints` permits, or uses a \
                  context that it does not have; raise `endpoints` under [limits]"
             ),
         ))
@@ -736,7 +736,7 @@ impl Worker {
             return Err(refusal(
                 Errno::NFILE,
                 format!(
-                    "{SHARERS_MAX} sockets share the listener at {} already",
+                    "{SHARERS_MAX} sockets already share the listener at {}",
                     shown.local.address
                 ),
             ));

@@ -92,7 +92,7 @@ impl Engine {
         }
         config.limits.check().map_err(|bad| StartError(format!("{bad}; {}", bad.advice())))?;
         let geometry = *shm::layout::Layout::sized(config.limits.geometry(1))
-            .map_err(|bad| StartError(format!("the limits make no usable region: {bad}")))?
+            .map_err(|bad| StartError(format!("the limits do not make a valid region: {bad}")))?
             .geometry();
         let socket = ControlSocket::open(&config.socket, config.socket_mode, config.socket_group)
             .map_err(|error| StartError(error.to_string()))?;
@@ -282,7 +282,7 @@ fn interface_info(setup: &PortSetup) -> InterfaceInfo {
 
 /// Takes addresses and routes from the kernel for the ports that share an interface with it.
 fn follow_kernel(ports: &mut [PortSetup]) -> Result<Option<Kernel>, StartError> {
-    let fail = |error| StartError(format!("asking the kernel for its interfaces: {error}"));
+    let fail = |error| StartError(format!("querying the kernel's interfaces: {error}"));
     let mut kernel = None;
     for (number, setup) in ports.iter_mut().enumerate() {
         let Some(shared) = setup.port.info().shared else { continue };
@@ -294,11 +294,12 @@ fn follow_kernel(ports: &mut [PortSetup]) -> Result<Option<Kernel>, StartError> 
         let name = &setup.port.info().name;
         if facts.addresses.is_empty() {
             let next_step = match kernel.master(shared.interface_index) {
-                Some(master) => format!("it is a part of {master}: start the engine on that"),
+                Some(master) => format!("it is a port of the bridge {master}: start the engine on \
+                 that"),
                 None => "give it one (ip addr add)".to_owned(),
             };
             tracing::warn!(
-                "{name}: the interface has no address, and nothing is accelerated until it has one; \
+                "{name}: the interface has no address, so nothing is accelerated until it has one; \
                  {next_step}"
             );
         }
@@ -483,7 +484,7 @@ impl Polling {
                     );
                     if let Err(error) = added {
                         // The lane is polled anyway; only sleep would miss it.
-                        tracing::error!("a lane cannot be waited for: {error}");
+                        tracing::error!("cannot wait for a lane: {error}");
                     }
                 }
             }

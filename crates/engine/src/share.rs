@@ -70,18 +70,18 @@ impl Full {
     pub fn sentence(&self, what: &str, key: &str, key_per_user: &str) -> String {
         match self {
             Self::User { limit } => format!(
-                "the programs of this user have {limit} {what}, as many as `{key_per_user}` allows; \
-                 raise it under [limits], or end one of them"
+                "the programs of this user have {limit} {what}, as many as `{key_per_user}` \
+                 permits; raise it under [limits], or end one of them"
             ),
             Self::Table { limit, is_reserved } => {
                 let rest = if *is_reserved {
-                    "; the last ones are kept for root and for users who have few"
+                    "; the last ones are reserved for root and for users who have few"
                 } else {
                     ""
                 };
                 format!(
-                    "`{key}` allows {limit} {what} in all, and they are taken{rest}; raise it under \
-                     [limits], or end a program"
+                    "`{key}` permits {limit} {what} in total, and all are in use{rest}; raise it \
+                     under [limits], or end a program"
                 )
             }
         }

@@ -108,8 +108,8 @@ impl Worker {
             let local = listener.local.address;
             self.counters.listeners_left.increment();
             tracing::info!(
-                "{local}: new connections go through the kernel, as a process waits for \
-                            them that is not accelerated"
+                "{local}: new connections go through the kernel, because a process without \
+                 acceleration waits for them"
             );
             self.claim_listener(of);
         }

@@ -106,7 +106,8 @@ impl fmt::Display for BindError {
             Self::InUse(local) => {
                 write!(
                     f,
-                    "{local}: a socket of this engine has it; close that or take another port"
+                    "{local}: another socket of this engine has it; close that or choose another \
+                     port"
                 )
             }
             Self::NoPortLeft(local) => {
@@ -152,10 +153,11 @@ impl fmt::Display for RunError {
                  own",
             ),
             Self::PortsLost => f.write_str(
-                "the interfaces of all ports have been removed; open the engine anew once they are back",
+                "the interfaces of all ports have been removed; open the engine again once they \
+                 are back",
             ),
             Self::Breached(breach) => {
-                write!(f, "the session's memory is damaged ({breach}); open the engine anew")
+                write!(f, "the session's memory is damaged ({breach}); open the engine again")
             }
             Self::System(errno) => write!(f, "waiting for the ports failed: {errno}"),
         }

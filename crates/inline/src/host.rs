@@ -180,7 +180,7 @@ impl Running {
 
     /// The answer to the bind `wanted`, which the worker gives at once.
     fn hear_bind(&mut self, wanted: u32) -> Result<u32, (Errno, String)> {
-        let mut result = Err((Errno::PROTO, "the worker gave no answer".to_owned()));
+        let mut result = Err((Errno::PROTO, "the worker did not answer".to_owned()));
         let answers: Vec<Answer> = self.worker.take_answers().collect();
         for answer in answers {
             match answer {

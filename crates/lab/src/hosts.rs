@@ -289,9 +289,9 @@ impl Lab {
             self.home.as_fd(),
             Some(LinkNameSpaceType::Network),
         )
-        .explain("cannot return to the own network namespace", asleep)?;
+        .explain("cannot return to the original network namespace", asleep)?;
         rustix::thread::sched_setaffinity(None, &self.home_cores)
-            .explain("cannot return to the own cores", "allow this process its cores")?;
+            .explain("cannot return to the original cores", "allow this process its cores")?;
         started
     }
 

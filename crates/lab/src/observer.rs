@@ -86,7 +86,7 @@ impl Observer {
             FromEngine::Observing => Ok(()),
             FromEngine::Refused { contract, reason } => Err(Failure::new(
                 format!("the engine at {shown} (contract version {contract}) refused: {reason}"),
-                "use the executable that the engine was started from",
+                "use the executable with which the engine was started",
             )),
             _ => Err(self.confused()),
         }
@@ -158,7 +158,7 @@ impl Observer {
             FromEngine::Capturing { refused: None } => Ok(()),
             FromEngine::Capturing { refused: Some(reason) } => Err(Failure::new(
                 format!("the engine refused the capture: {reason}"),
-                "see its ports with `outboard stats`, and whether --output can be written",
+                "list its ports with `outboard stats`, and check that --output can be written",
             )),
             _ => Err(self.confused()),
         }
@@ -173,7 +173,7 @@ impl Observer {
             FromEngine::Confirmed { refused: None } => Ok(()),
             FromEngine::Confirmed { refused: Some(reason) } => Err(Failure::new(
                 format!("nothing was confirmed: {reason}"),
-                "see how the engine was started",
+                "check how the engine was started",
             )),
             _ => Err(self.confused()),
         }
@@ -191,7 +191,7 @@ impl Observer {
                 None => return Ok(()),
                 Some(FromEngine::Capturing { refused: Some(reason) }) => {
                     return Err(Failure::new(
-                        format!("the capture is not whole: {reason}"),
+                        format!("the capture is incomplete: {reason}"),
                         "make room, or choose another --output",
                     ));
                 }
@@ -233,7 +233,7 @@ impl Observer {
         }
         let advice = "run this as root, or in the engine's own namespaces";
         let namespace = std::fs::File::open(&path)
-            .explain(format!("cannot look into the engine's network namespace ({path})"), advice)?;
+            .explain(format!("cannot enter the engine's network namespace ({path})"), advice)?;
         std::thread::scope(|scope| {
             let entered = scope.spawn(move || {
                 rustix::thread::move_into_link_name_space(
@@ -261,8 +261,8 @@ impl Observer {
             // An engine that hangs up at once has said why.
             Ok(()) | Err(ControlError::Closed) => self.receive(),
             Err(error) => Err(error).explain(
-                format!("cannot ask the engine at {}", self.path.display()),
-                "see whether the engine still runs",
+                format!("cannot query the engine at {}", self.path.display()),
+                "check that the engine still runs",
             ),
         }
     }
@@ -279,20 +279,20 @@ impl Observer {
             Ok((message, _)) => Ok(Some(message)),
             Err(ControlError::Closed) => Ok(None),
             Err(ControlError::Malformed) => Err(Failure::new(
-                "the engine's answer cannot be read",
+                "the engine's answer is malformed",
                 "use the engine's own executable",
             )),
             Err(error) => Err(error).explain(
                 format!("the engine at {} does not answer", self.path.display()),
-                "see whether it still runs",
+                "check that it still runs",
             ),
         }
     }
 
     fn confused(&self) -> Failure {
         Failure::new(
-            format!("the engine at {} gave an answer to another question", self.path.display()),
-            "use the executable that the engine was started from",
+            format!("the engine at {} answered another question", self.path.display()),
+            "use the executable with which the engine was started",
         )
     }
 }

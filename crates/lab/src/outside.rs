@@ -29,7 +29,7 @@ pub(super) fn give(address: &str, namespace: &str, name: &str) -> Result<()> {
         if Instant::now() > deadline {
             return Err(Failure::new(
                 format!("no network device has the address {address}"),
-                "look whether another laboratory still holds it (ip netns list)",
+                "check whether another laboratory still holds it (ip netns list)",
             ));
         }
         std::thread::sleep(Duration::from_millis(10));

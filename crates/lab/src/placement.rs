@@ -93,10 +93,10 @@ impl ReceiveWork {
         }
         Err(Failure::new(
             format!(
-                "receive work was not where it was placed ({placement:?}): {steered:?} interrupts \
-                 by packet steering, {threads_ns} ns in receive threads"
+                "receive work did not run where it was placed ({placement:?}): {steered:?} \
+                 interrupts by packet steering, {threads_ns} ns in receive threads"
             ),
-            "look at rps_cpus and threaded of the links in /sys/class/net, and run on two cores",
+            "check rps_cpus and threaded of the links in /sys/class/net, and run on two cores",
         ))
     }
 }

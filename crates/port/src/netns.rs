@@ -88,7 +88,7 @@ fn add_local_route(family: u8, index: u32) -> io::Result<()> {
     match (kind, code) {
         (Some(ERROR), Some(0)) => Ok(()),
         (Some(ERROR), Some(code)) => Err(io::Error::from_raw_os_error(-code)),
-        _ => Err(io::Error::other("the kernel's answer to a new route cannot be read")),
+        _ => Err(io::Error::other("the kernel's answer to a new route is malformed")),
     }
 }
 

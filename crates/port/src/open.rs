@@ -162,7 +162,7 @@ impl OpenError {
             Some(libc::EMFILE | libc::ENFILE) => Self::new(
                 OpenErrorKind::System,
                 format!(
-                    "cannot {doing} for {label}: no descriptor is left ({why}); raise the limit \
+                    "cannot {doing} for {label}: out of descriptors ({why}); raise the limit \
                      (ulimit -n, or LimitNOFILE= in a unit), or give fewer ports="
                 ),
             ),
@@ -170,8 +170,8 @@ impl OpenError {
                 OpenErrorKind::NotFound,
                 format!(
                     "cannot {doing} for {label}: there is no such interface here; \"ip link\" \
-                     lists those of this network namespace (to others lead `ip netns exec` and, for tap and \
-                     packet ports, netns=)"
+                     lists those of this network namespace (use `ip netns exec`, or netns= for tap \
+                     and packet ports, to reach others)"
                 ),
             ),
             _ => Self::new(
@@ -261,7 +261,7 @@ pub(crate) fn random_seed() -> Result<u64, OpenError> {
         Ok(8) => Ok(u64::from_ne_bytes(bytes)),
         _ => Err(OpenError::new(
             OpenErrorKind::System,
-            "the system's random source gave nothing; give mac= and seed= to do without".to_owned(),
+            "the system's random source failed; give mac= and seed= to do without it".to_owned(),
         )),
     }
 }

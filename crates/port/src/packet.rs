@@ -67,9 +67,9 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         Ok(guard) => Some(guard),
         Err(why) => {
             notes.push(format!(
-                "{label}: the kernel cannot be kept from looking at frames for the engine ({why}; \
-                 it takes Linux 6.6 and CAP_BPF): the port works and costs more CPU; ARP, IPv6 and \
-                 forwarding are off on the interface"
+                "{label}: the kernel also processes the frames for the engine ({why}; to prevent \
+                 that, it takes Linux 6.6 and CAP_BPF): the port works but costs more CPU; ARP, IPv6 \
+                 and forwarding are off on the interface"
             ));
             None
         }
@@ -109,8 +109,8 @@ fn prepare(
         return Err(OpenError::new(
             OpenErrorKind::InUse,
             format!(
-                "{label} has an address of the kernel's, which would answer beside the engine: \
-                 take it away (ip addr flush dev {}), or use an interface without one",
+                "{label} has a kernel address, so the kernel would answer too: remove it (ip addr \
+                 flush dev {}), or use an interface without one",
                 spec.name
             ),
         ));
@@ -122,7 +122,7 @@ fn prepare(
         if let Err(why) = link.set_sysctl(family, key, value) {
             notes.push(format!(
                 "{label}: net.{family}.conf.{}.{key} could not be set to {value} ({why}); the \
-                 kernel stays as it is there and {effect}: set it by hand",
+                 kernel keeps its setting and {effect}: set it by hand",
                 spec.name
             ));
         }

@@ -119,7 +119,7 @@ impl Switch {
         if running.is_some() {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                format!("{} is being captured already; stop that capture first", self.name),
+                format!("{} is already being captured; stop that capture first", self.name),
             ));
         }
         let snap_bytes = if snap_bytes == 0 { FRAME_BYTES_MAX } else { snap_bytes };

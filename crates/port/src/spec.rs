@@ -246,7 +246,7 @@ impl PortSpec {
             ))
         })?;
         let bad = |why: &str| {
-            SpecError(format!("port \"{text}\": {key}={value} is not understood: {why}"))
+            SpecError(format!("port \"{text}\": {key}={value} is invalid: {why}"))
         };
         let twice = |set: bool| {
             if set {
@@ -288,8 +288,8 @@ impl PortSpec {
                 let mac = parse_mac(value)
                     .ok_or_else(|| bad("write six bytes in hex, e.g. mac=02:00:00:00:00:02"))?;
                 if mac.0[0] & 1 != 0 || mac.0 == [0; 6] {
-                    return Err(bad("a station's address is neither a group address nor zero; \
-                                    make the first byte even, e.g. 02:..."));
+                    return Err(bad("this is a group address or zero; make the first byte even, \
+                     e.g. 02:..."));
                 }
                 self.mac = Some(mac);
             }
@@ -384,8 +384,8 @@ impl PortSpec {
         ];
         match said.into_iter().find(|(_, given, _)| *given) {
             Some((option, _, instead)) if self.kind == PortKind::Xdp => Err(SpecError(format!(
-                "port \"{text}\": an xdp port follows the kernel's interface; leave {option} out \
-                 and tell the kernel instead ({instead})"
+                "port \"{text}\": an xdp port follows the kernel's interface; remove {option} and \
+                 configure the kernel instead ({instead})"
             ))),
             _ => Ok(()),
         }
@@ -396,7 +396,7 @@ impl PortSpec {
         let is_memory = matches!(self.kind, PortKind::Memif | PortKind::Generator | PortKind::Sink);
         if is_memory && self.netns.is_some() {
             let word = self.kind.word();
-            let why = format!("a {word} port is in no namespace; leave netns= out");
+            let why = format!("a {word} port has no namespace; leave netns= out");
             return Err(SpecError(format!("port \"{text}\": {why}")));
         }
         Ok(())
@@ -414,7 +414,7 @@ impl PortSpec {
         let has_v6 = self.addresses.iter().any(|own| own.address.is_ipv6());
         if self.ipv6 == Ipv6::Off && (has_v6 || self.gateway_v6.is_some()) {
             return Err(SpecError(format!(
-                "port \"{text}\": ipv6=off and an IPv6 address contradict each other; leave one out"
+                "port \"{text}\": ipv6=off and an IPv6 address contradict each other; remove one"
             )));
         }
         let gateways = [self.gateway, self.gateway_v6].into_iter().flatten();
@@ -424,7 +424,7 @@ impl PortSpec {
     fn check_one_gateway(&self, gateway: IpAddr, text: &str) -> Result<(), SpecError> {
         if self.addresses.iter().any(|own| own.address == gateway) {
             return Err(SpecError(format!(
-                "port \"{text}\": the gateway {gateway} is the port's own address; give gw= the \
+                "port \"{text}\": the gateway {gateway} is the port's own address; set gw= to the \
                  router's address"
             )));
         }
@@ -507,10 +507,10 @@ fn parse_kind(word: &str, text: &str) -> Result<PortKind, SpecError> {
         ))),
         _ => Err(SpecError(format!(
             "port \"{text}\": there is no kind of port called \"{word}\"; use xdp:NAME (an \
-             interface shared with the kernel), tap:NAME (a device of the engine's own), \
-             packet:NAME (an interface given to the engine), memif:PATH (a DPDK or VPP program), \
-             trunk:NAME (several of these as one), or for measurements gen:NAME (makes frames) \
-             and sink:NAME (takes them)"
+             interface shared with the kernel), tap:NAME (a TAP device), packet:NAME (an interface \
+             used by the engine alone), memif:PATH (a DPDK or VPP program), trunk:NAME (several of \
+             these as one), or for measurements gen:NAME (generates frames) and sink:NAME (takes \
+             them)"
         ))),
     }
 }
@@ -530,9 +530,9 @@ pub fn check_interface_name(name: &str) -> Result<(), &'static str> {
     } else if name.len() > NAME_BYTES_MAX {
         "Linux takes at most 15 characters for an interface's name"
     } else if name == "." || name == ".." || name.contains(['/', ':', '%']) {
-        "an interface's name holds no slash, colon or percent sign"
+        "an interface's name contains no slash, colon or percent sign"
     } else if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        "an interface's name holds no spaces or control characters"
+        "an interface's name contains no spaces or control characters"
     } else {
         return Ok(());
     };

@@ -59,7 +59,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
             OpenError::new(
                 OpenErrorKind::Unsupported,
                 format!(
-                    "cannot give {label} a kernel thread of its own: {why} writing \
+                    "cannot give {label} a kernel thread: {why} writing \
                      /sys/class/net/{}/threaded; leave napi=threaded out, or make /sys writable",
                     spec.name
                 ),
@@ -74,8 +74,8 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
             return Err(OpenError::new(
                 OpenErrorKind::InUse,
                 format!(
-                    "{label}: mac={} is the address of the kernel's end; the engine needs one of \
-                     its own on the link, so leave mac= out or choose another",
+                    "{label}: mac={} is the address of the kernel's end, but the engine needs a \
+                     different one; leave mac= out or choose another",
                     colons(mac)
                 ),
             ));
@@ -112,8 +112,8 @@ fn device(label: &str) -> Result<OwnedFd, OpenError> {
             io::ErrorKind::NotFound => OpenError::new(
                 OpenErrorKind::Unsupported,
                 format!(
-                    "{label} needs /dev/net/tun, which is not here: \"modprobe tun\" loads it, a \
-                     container is given it with --device /dev/net/tun"
+                    "{label} needs /dev/net/tun, which does not exist: load it with \"modprobe \
+                     tun\", or add it to the container with --device /dev/net/tun"
                 ),
             ),
             _ => OpenError::system(label, "open /dev/net/tun", "CAP_NET_ADMIN", &why),
@@ -164,8 +164,8 @@ pub(crate) fn open_for_kernel(
         link.set_sysctl("ipv6", "disable_ipv6", "1").map_err(|why| fail("turn IPv6 off", why))?;
     } else if let Err(why) = link.set_threaded(false) {
         tracing::warn!(
-            "{label} has no kernel thread of its own: {why} writing /sys/class/net/{}/threaded; the \
-             worker does the kernel's share of receiving",
+            "{label} has no kernel thread: {why} writing /sys/class/net/{}/threaded; the worker \
+             does the kernel's share of receiving",
             of.name
         );
     }

@@ -134,7 +134,7 @@ impl TrunkPort {
         let fail =
             |why: io::Error| OpenError::system(name, "wait for several links", "nothing", &why);
         if ports.len() > LINKS_MAX {
-            let why = format!("{name} has {} links; {LINKS_MAX} are the most", ports.len());
+            let why = format!("{name} has {} links; the maximum is {LINKS_MAX}", ports.len());
             return Err(OpenError::new(OpenErrorKind::Unsupported, why));
         }
         let Some(mut info) = ports.first().map(|port| port.info().clone()) else {

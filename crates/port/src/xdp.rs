@@ -163,7 +163,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     })
     .map_err(|why| OpenError {
         sentence: format!(
-            "{}; without AF_XDP there are tap: and packet: ports, with addresses of their own",
+            "{}; tap: and packet: ports work without AF_XDP, with addresses of the engine's own",
             why.sentence
         ),
         ..why
@@ -200,7 +200,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
             reserved.ports.1,
             match &opened.untested {
                 None => "tested with a frame".to_owned(),
-                Some(why) => format!("not tested, since the kernel does not test ({why})"),
+                Some(why) => format!("not tested, because the kernel cannot run the test ({why})"),
             },
         )),
         memif: None,
@@ -253,9 +253,10 @@ fn refuse_tagged(spec: &PortSpec, label: &str) -> Result<(), OpenError> {
         Some(vlan) => Err(OpenError::new(
             OpenErrorKind::InUse,
             format!(
-                "{label} carries the VLAN interface {vlan}: frames of the two cannot be told apart \
-                 once the tag is stripped; keep the tags where the card can (ethtool -K {name} \
-                 rxvlan off), remove the interface (ip link del {vlan}), or give the engine another",
+                "{label} carries the VLAN interface {vlan}: the frames of the two cannot be \
+                 distinguished once the tag is stripped; keep the tags if the card can (ethtool -K \
+                 {name} rxvlan off), remove the VLAN interface (ip link del {vlan}), or give the \
+                 engine another interface",
                 name = spec.name
             ),
         )),
@@ -378,9 +379,9 @@ impl Interface<'_> {
         Err(Attempt::Failed(OpenError::new(
             OpenErrorKind::Unsupported,
             format!(
-                "{label} has {queues} receive queues, and AF_XDP serves the first {served} of them: \
-                 what arrives on the others would be lost to the engine; use fewer: ethtool -L \
-                 {name} combined {served}"
+                "{label} has {queues} receive queues, but AF_XDP serves only the first {served}: \
+                 frames on the others would be lost to the engine; use fewer: ethtool -L {name} \
+                 combined {served}"
             ),
         )))
     }
@@ -392,17 +393,17 @@ impl Interface<'_> {
         let refuse = |why: String| Err(OpenError::new(OpenErrorKind::Unsupported, why));
         if frame_bytes_max(*mtu) > LONE_FRAME_BYTES_MAX {
             return refuse(format!(
-                "{label} has an MTU of {mtu}, and before Linux 6.6 AF_XDP takes frames of up to \
-                 {LONE_FRAME_BYTES_MAX} bytes: set the MTU to {} or less (ip link set NAME mtu \
-                 N), or boot a newer kernel",
+                "{label} has an MTU of {mtu}, but before Linux 6.6 AF_XDP takes frames of at most \
+                 {LONE_FRAME_BYTES_MAX} bytes: set the MTU to {} or less (ip link set NAME mtu N), \
+                 or boot a newer kernel",
                 LONE_FRAME_BYTES_MAX - frame_bytes_max(0)
             ));
         }
         let is_software = self.driver.is_none_or(|driver| SOFTWARE.contains(&driver));
         if mode == XdpMode::Generic && is_software {
             return refuse(format!(
-                "in generic mode {label} gets frames as long as a virtual peer sends them, and \
-                 before Linux 6.6 AF_XDP takes up to {LONE_FRAME_BYTES_MAX} bytes: boot a newer \
+                "in generic mode {label} receives frames as long as a virtual peer sends them, but \
+                 before Linux 6.6 AF_XDP takes at most {LONE_FRAME_BYTES_MAX} bytes: boot a newer \
                  kernel"
             ));
         }
@@ -419,9 +420,9 @@ impl Interface<'_> {
             return Err(Attempt::Hopeless(OpenError::new(
                 OpenErrorKind::InUse,
                 format!(
-                    "{} has an XDP program already ({why}): stop what attached it, another engine \
-                     perhaps (\"ip link\" shows it, \"ip link set NAME xdp off\" removes one \
-                     without a link)",
+                    "{} has an XDP program already ({why}): stop the program that attached it, \
+                     perhaps another engine (\"ip link\" shows it, \"ip link set NAME xdp off\" \
+                     removes one without a link)",
                     self.label
                 ),
             )));

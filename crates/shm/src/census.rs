@@ -249,25 +249,25 @@ impl fmt::Display for Reason {
             Self::Lists => "left to the kernel by [allow] and [deny]",
             Self::User => "programs of this user are left to the kernel by [allow] and [deny]",
             Self::SocketOption(level, name) => match option_name(level.into(), name.into()) {
-                Some(option) => return write!(f, "{option} is followed by the kernel alone"),
+                Some(option) => return write!(f, "{option} is implemented only by the kernel"),
                 None => {
                     return write!(
                         f,
-                        "option {name} of level {level} is followed by the kernel alone"
+                        "option {name} of level {level} is implemented only by the kernel"
                     );
                 }
             },
             Self::Inherited => "opened by the parent process",
-            Self::Passed => "open when the program started",
+            Self::Passed => "already open when the program started",
             Self::NoEngine => "no engine answered",
-            Self::NotAnEngine => "what answered is no engine, or one that hangs",
-            Self::Version => "the engine is of another version than the library",
-            Self::SessionRefused => "the engine refused the program a session",
+            Self::NotAnEngine => "the control socket belongs to no engine, or to one that hangs",
+            Self::Version => "engine and library have different versions",
+            Self::SessionRefused => "the engine refused a session",
             Self::Refused(errno) => match names::errno_name(errno) {
                 Some(name) => return write!(f, "refused by the engine ({name})"),
                 None => return write!(f, "refused by the engine (errno {errno})"),
             },
-            Self::Withheld => "the engine was ending, or routing rules kept it away",
+            Self::Withheld => "the engine was ending, or routing rules prevent it",
             Self::EngineEnded => "the engine ended",
             Self::OtherInterface => "arrived at an interface that the engine does not serve",
             Self::NumberTooHigh => "descriptor number too high",
@@ -396,7 +396,7 @@ mod tests {
         );
         assert_eq!(
             said(of(Kind::Tcp, "", Some(Reason::SocketOption(1, 36))), 1),
-            "1 TCP socket: kernel, SO_MARK is followed by the kernel alone"
+            "1 TCP socket: kernel, SO_MARK is implemented only by the kernel"
         );
         assert_eq!(
             said(of(Kind::UdpBound, "[::]:53", Some(Reason::Refused(105))), 2),

@@ -57,20 +57,20 @@ impl std::fmt::Display for Breach {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::DoorbellOutOfRange { endpoint } => {
-                write!(f, "a doorbell names endpoint {endpoint}, which cannot exist")
+                write!(f, "a doorbell names endpoint {endpoint}, which does not exist")
             }
             Self::DescriptorMalformed { word } => {
                 write!(f, "a send descriptor is malformed (second word {word:#018x})")
             }
             Self::SpanOutOfBuffers { span } => write!(
                 f,
-                "a send descriptor names {} bytes at {:#x}, which do not lie in one buffer",
+                "a send descriptor names {} bytes at {:#x}, which are not within one buffer",
                 span.len, span.offset
             ),
             Self::ConsumedOutOfWindow { claimed, low, high } => {
                 write!(f, "consumed is {claimed}, but must lie between {low} and {high}")
             }
-            Self::RequestMalformed { kind } => write!(f, "a request is of unknown kind {kind}"),
+            Self::RequestMalformed { kind } => write!(f, "a request has the unknown kind {kind}"),
             Self::RepliesUnread => {
                 write!(f, "more requests were made than replies can be outstanding")
             }

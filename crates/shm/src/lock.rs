@@ -32,7 +32,7 @@ pub struct Reentered;
 
 impl std::fmt::Display for Reentered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "this thread is in the middle of a call on the same socket")
+        write!(f, "this thread is already in a call on the same socket")
     }
 }
 

@@ -45,7 +45,7 @@ pub enum RegionError {
 impl std::fmt::Display for RegionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Geometry(bad) => write!(f, "the region's geometry does not add up: {bad}"),
+            Self::Geometry(bad) => write!(f, "the region's geometry is inconsistent: {bad}"),
             Self::NotSealed => write!(f, "the region's memfd is not sealed against resizing"),
             Self::WrongSize { actual, claimed } => {
                 write!(f, "the region's memfd has {actual} bytes, its geometry says {claimed}")

@@ -65,7 +65,7 @@ impl Ends {
         let source = match asked {
             Some(address) if !address.ip().is_unspecified() => {
                 if !own.contains(&address.ip().to_canonical()) {
-                    return Err(format!("{} is not an address of the engine's", address.ip()));
+                    return Err(format!("{} is not an address of the engine", address.ip()));
                 }
                 address
             }
@@ -87,7 +87,7 @@ impl Ends {
         if let Some(to) = destination
             && session.way_to(to.ip()).is_none()
         {
-            return Err(format!("the engine has no way to {}", to.ip()));
+            return Err(format!("the engine has no route to {}", to.ip()));
         }
         Ok(Self { source: Some(source), destination })
     }

@@ -61,14 +61,14 @@ impl Hints {
     /// A sentence that names what it does not have.
     pub fn check(&self) -> Result<(), String> {
         if self.fabric_name == Some(false) || self.domain_name == Some(false) {
-            return Err("another fabric or domain is asked for".into());
+            return Err("the hints request another fabric or domain".into());
         }
         check_caps(self.caps)?;
         if !matches!(
             self.addr_format,
             FI_FORMAT_UNSPEC | FI_SOCKADDR | FI_SOCKADDR_IN | FI_SOCKADDR_IN6
         ) {
-            return Err(format!("addresses of format {} are asked for", self.addr_format));
+            return Err(format!("the hints request addresses of format {}", self.addr_format));
         }
         self.ep.as_ref().map_or(Ok(()), check_ep)?;
         self.tx.as_ref().map_or(Ok(()), check_tx)?;
@@ -132,7 +132,7 @@ unsafe fn read_domain(attr: *const DomainAttr, version: u32) -> Option<DomainAtt
 fn without(what: &str, asked: u64, had: u64) -> Result<(), String> {
     match asked & !had {
         0 => Ok(()),
-        missing => Err(format!("{what} {missing:#x} are asked for, which the provider lacks")),
+        missing => Err(format!("the hints request {what} {missing:#x}, which the provider lacks")),
     }
 }
 
@@ -156,13 +156,13 @@ fn check_caps(asked: u64) -> Result<(), String> {
     let named = LACKING.iter().filter(|(bit, _)| missing >> bit & 1 != 0);
     let names: Vec<&str> = named.map(|(_, name)| *name).collect();
     if !names.is_empty() {
-        return Err(format!("{} is asked for, which the provider lacks", names.join(", ")));
+        return Err(format!("the hints request {}, which the provider lacks", names.join(", ")));
     }
     without("other capabilities", asked, answer::CAPS)
 }
 
 fn at_most(what: &str, asked: usize, had: usize) -> Result<(), String> {
-    if asked <= had { Ok(()) } else { Err(format!("{what} of {asked} is above {had}")) }
+    if asked <= had { Ok(()) } else { Err(format!("{what} of {asked} exceeds {had}")) }
 }
 
 fn check_ep(attr: &EpAttr) -> Result<(), String> {
@@ -170,7 +170,7 @@ fn check_ep(attr: &EpAttr) -> Result<(), String> {
         return Err("only endpoints of type FI_EP_RDM are provided".into());
     }
     if !matches!(attr.protocol, FI_PROTO_UNSPEC | PROTOCOL) || attr.protocol_version > 1 {
-        return Err("another protocol is asked for".into());
+        return Err("the hints request another protocol".into());
     }
     at_most("a longest message", attr.max_msg_size, answer::MESSAGE_MAX)?;
     at_most("a number of transmit contexts", attr.tx_ctx_cnt, 1)?;
@@ -181,7 +181,7 @@ fn check_ep(attr: &EpAttr) -> Result<(), String> {
 fn check_key_size(size: usize) -> Result<(), String> {
     match size {
         0 | answer::KEY_BYTES => Ok(()),
-        _ => Err(format!("a key of {size} bytes is not one of {}", answer::KEY_BYTES)),
+        _ => Err(format!("a key of {size} bytes is not supported; the provider takes {}", answer::KEY_BYTES)),
     }
 }
 
@@ -211,7 +211,7 @@ fn check_domain(attr: &DomainAttr) -> Result<(), String> {
     }
     for progress in [attr.control_progress, attr.data_progress] {
         if !matches!(progress, 0 | FI_PROGRESS_MANUAL) {
-            return Err("progress is manual; FI_PROGRESS_AUTO is asked for".into());
+            return Err("the hints request FI_PROGRESS_AUTO; the provider has manual progress only".into());
         }
     }
     if !matches!(attr.av_type, FI_AV_UNSPEC | FI_AV_MAP | FI_AV_TABLE) {

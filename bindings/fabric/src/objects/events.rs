@@ -88,7 +88,7 @@ impl Events {
         is_noted &= self.push(Event::Entry { number: FI_AV_COMPLETE, bytes });
         if !is_noted {
             crate::report::line(crate::report::Level::Warn, || {
-                "an event queue is full; an insertion is not reported: read the queue".into()
+                "an event queue is full, so an insertion is not reported; read the queue".into()
             });
         }
     }

@@ -56,11 +56,11 @@ impl MessageTestbed {
         lab::require_programs(&["mpirun", "mpicc", "taskset"])?;
         mpi::provider()?;
         let executable =
-            std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
+            std::env::current_exe().explain("cannot find this executable", "mount /proc")?;
         let lab = Lab::new()?;
         if lab.host(Side::A).core == lab.host(Side::B).core {
             return Err(Failure::new(
-                "the hosts need a core each, and this process may use one only",
+                "each host needs a core of its own, but this process may use only one",
                 "allow it a second one (taskset, cgroup)",
             ));
         }

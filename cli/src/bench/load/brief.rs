@@ -56,8 +56,8 @@ pub fn run(address: SocketAddr, concurrency: usize, window: &Window) -> Result<O
                 Fate::Failed => failures += 1,
             }
             if failures > FAILURES_MAX {
-                let cause = format!("{failures} connections failed one after the other");
-                return Err(Failure::new(cause, "look whether the server accepts"));
+                let cause = format!("{failures} connections failed in a row");
+                return Err(Failure::new(cause, "check whether the server accepts"));
             }
             if phase == Phase::Window {
                 match fate {

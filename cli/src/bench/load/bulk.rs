@@ -77,7 +77,7 @@ fn turn(stream: &mut TcpStream, is_sent: bool, piece: &mut [u8]) -> Result<(u64,
         let moved = if is_sent { stream.write(piece) } else { stream.read(piece) };
         match moved {
             Ok(0) => {
-                return Err(Failure::new("the server closed a connection", "look at the server"));
+                return Err(Failure::new("the server closed a connection", "check the server"));
             }
             Ok(moved) => bytes += moved as u64,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok((bytes, false)),

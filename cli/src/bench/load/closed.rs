@@ -61,7 +61,7 @@ impl Connection {
                 Ok(0) => {
                     return Err(Failure::new(
                         "the server closed a connection",
-                        "look at the server",
+                        "check the server",
                     ));
                 }
                 Ok(got) => got,
@@ -73,7 +73,7 @@ impl Connection {
             while self.partial >= MESSAGE_BYTES {
                 self.partial -= MESSAGE_BYTES;
                 let due = self.due.pop_front().ok_or_else(|| {
-                    Failure::new("the server answered what was not asked", "report this")
+                    Failure::new("the server sent an unexpected reply", "report this")
                 })?;
                 answers += 1;
                 answered(due);
@@ -107,8 +107,8 @@ pub(super) fn connect(
         }
         if Instant::now() > deadline {
             return Err(Failure::new(
-                format!("{standing} of {count} connections stand after {CONNECT_LIMIT:?}"),
-                "look whether the server accepts",
+                format!("{standing} of {count} connections are established after {CONNECT_LIMIT:?}"),
+                "check whether the server accepts",
             ));
         }
         wait(poll, &mut events)?;

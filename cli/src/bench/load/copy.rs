@@ -156,7 +156,7 @@ impl Memory for Places {
 }
 
 fn failed(errno: Errno) -> Failure {
-    Failure::new(format!("a transfer failed: {errno}"), "see what became of the other program")
+    Failure::new(format!("a transfer failed: {errno}"), "check the other program")
 }
 
 impl Copy {
@@ -170,7 +170,7 @@ impl Copy {
             CopyCarrier::Messages => Session::attach_messages(&self.engine, "bench copy"),
             CopyCarrier::Stream => Session::attach(&self.engine, "bench copy"),
         };
-        attached.explain("the engine does not let the program in", "see what it says")
+        attached.explain("the engine refuses the program", "see its log")
     }
 
     /// Receives until it is ended.
@@ -274,7 +274,7 @@ impl Copy {
                         outcome.bytes += u64::from(self.bytes);
                     }
                 }
-                Some(other) => return Err(Failure::new(format!("{other:?}"), "see the receiver")),
+                Some(other) => return Err(Failure::new(format!("{other:?}"), "check the receiver")),
                 None => drop(endpoint.wait(Some(Instant::now() + POLL_LIMIT)).map_err(failed)?),
             }
         }

@@ -42,13 +42,13 @@ fn generic_programs_in(shown: &str) -> Vec<String> {
 fn generic_program(name: &str, survey: &Survey) -> Check {
     let subject = format!("{name}: XDP program");
     if survey.driver.as_deref() == Some("veth") {
-        let found = "runs in generic mode, which takes what a veth peer sends uncut";
+        let found = "runs in generic mode, which receives large frames of a veth peer whole";
         return Check::good(subject, found);
     }
     Check::fair(
         subject,
-        "runs in generic mode, behind the driver: frames have been copied before it sees them",
-        "use a driver with native XDP; where it has it, leave mode=generic out",
+        "runs in generic mode, behind the driver: frames are copied before it sees them",
+        "use a driver with native XDP; if the driver has it, leave mode=generic out",
     )
 }
 
@@ -63,7 +63,7 @@ fn of(name: &str, survey: &Survey, is_default: bool) -> Vec<Check> {
         Some(note) => Check::fair(
             subject("driver"),
             note.clone(),
-            "leave it so, or try mode= and load on a machine that may fail",
+            "leave it so, or set mode= and test under load on a machine that may fail",
         ),
     }];
     if let Some(queues) = survey.receive_queues {
@@ -71,15 +71,15 @@ fn of(name: &str, survey: &Survey, is_default: bool) -> Vec<Check> {
             0..=1 => Check::good(subject("queues"), "1 receive queue"),
             2..=QUEUES_SERVED => Check::fair(
                 subject("queues"),
-                format!("{queues} receive queues, all of them for the engine's one worker"),
+                format!("{queues} receive queues, all served by the engine's one worker"),
                 format!(
-                    "with one queue the card and the worker look in one place (ethtool -L {name} \
-                     combined 1); with several, other programs keep their spread"
+                    "with one queue, card and worker use one ring (ethtool -L {name} combined 1); \
+                     with several, receive work of other programs stays distributed"
                 ),
             ),
             _ => Check::lacking(
                 subject("queues"),
-                format!("{queues} receive queues, of which an xdp port serves {QUEUES_SERVED}"),
+                format!("{queues} receive queues, but an xdp port serves only {QUEUES_SERVED}"),
                 format!("use fewer: ethtool -L {name} combined {QUEUES_SERVED}"),
             ),
         });
@@ -87,34 +87,34 @@ fn of(name: &str, survey: &Survey, is_default: bool) -> Vec<Check> {
     if survey.has_lro {
         checks.push(Check::fair(
             subject("receive offload"),
-            "the card puts segments together (LRO); many drivers then take no XDP program",
+            "the card merges segments (LRO); many drivers then accept no XDP program",
             format!("switch it off for an xdp port in native mode: ethtool -K {name} lro off"),
         ));
     }
     if survey.has_tso {
         checks.push(Check::good(
             subject("send offload"),
-            "the card cuts large segments (TSO), for the kernel and for an xdp port",
+            "the card segments large frames (TSO), for the kernel and for an xdp port",
         ));
     }
     match &survey.vlan {
         Some(vlan) if survey.strips_vlan => checks.push(Check::lacking(
             subject("VLAN"),
             format!(
-                "carries the VLAN interface {vlan} and loses the tags, so that no xdp port opens \
-                 on it"
+                "carries the VLAN interface {vlan} and strips the tags, so no xdp port opens on it"
             ),
             format!(
-                "keep the tags where the card can (ethtool -K {name} rxvlan off), remove it (ip \
-                 link del {vlan}), or give the engine another interface"
+                "keep the tags if the card can (ethtool -K {name} rxvlan off), remove the VLAN \
+                 interface (ip link del {vlan}), or give the engine another interface"
             ),
         )),
         Some(vlan) => {
-            let found = format!("carries the VLAN interface {vlan}, whose frames are the kernel's");
+            let found = format!("carries the VLAN interface {vlan}, whose frames go to the kernel");
             checks.push(Check::good(subject("VLAN"), found));
         }
         None if survey.strips_vlan => {
-            checks.push(Check::good(subject("VLAN"), "no VLAN interface; tags are the kernel's"));
+            checks.push(Check::good(subject("VLAN"), "no VLAN interface; tagged frames go to the \
+             kernel"));
         }
         None => {}
     }
@@ -122,7 +122,7 @@ fn of(name: &str, survey: &Survey, is_default: bool) -> Vec<Check> {
         checks.push(Check::fair(
             subject("default route"),
             "goes through this interface",
-            "start an engine on it with --confirm 60, so that a mistake undoes itself",
+            "start an engine on it with --confirm 60, so that a mistake reverts itself",
         ));
     }
     checks

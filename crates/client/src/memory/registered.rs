@@ -42,7 +42,7 @@ impl Session {
     pub fn register(self: &Arc<Self>, bytes: u64) -> Result<Registered, RequestError> {
         let (number, file, bytes) = self.ask_memory(bytes)?;
         let unusable = |error: shm::region::RegionError| {
-            RequestError::new(Errno::PROTO, format!("the engine's grant cannot be used: {error}"))
+            RequestError::new(Errno::PROTO, format!("the engine's grant is invalid: {error}"))
         };
         let opened = shm::memory::Registered::open(file, bytes).map_err(unusable);
         if opened.is_err() {

@@ -191,7 +191,7 @@ impl Sockets {
         self.notice(Notice::Passed, || {
             format!(
                 "descriptor {fd}, an accelerated connection, cannot be passed to another process: \
-                 {errno}; that takes an engine with a relay (relay = true in its configuration)"
+                 {errno}; the engine needs a relay (relay = true in its configuration)"
             )
         });
     }

@@ -407,8 +407,8 @@ impl Sockets {
         }
         era.link.set_absence(Reason::EngineEnded);
         self.notice(Notice::EngineLost, || {
-            "the engine is gone: its connections are reset, listeners go on in the kernel, a new \
-             engine at the same socket will be used"
+            "the engine has ended: its connections are reset, listeners continue in the kernel, \
+             and a new engine at the same socket will be used"
                 .into()
         });
         for socket in attachment.all() {
@@ -467,7 +467,7 @@ impl Sockets {
                     let address = (Kind::Listener, self.kernel.local(fd).ok());
                     self.count_socket(era, socket, address, Some(refusal_of(error.errno)));
                     self.notice_refusal(&error, Notice::ListenRefused, || {
-                        format!("{error}; this listener stays with the kernel")
+                        format!("{error}; this listener is left to the kernel")
                     });
                 }
             }
@@ -492,7 +492,7 @@ impl Sockets {
                         || self.apply_groups(socket, &endpoint).is_err()
                     {
                         self.notice(Notice::DatagramRefused, || {
-                            "the engine does not take a UDP socket's options".into()
+                            "the engine does not accept the options of a UDP socket".into()
                         });
                     }
                     if peer.is_some() && endpoint.set_peer(peer).is_err() {
@@ -520,7 +520,7 @@ impl Sockets {
                         self.recount(era, socket, reason);
                     }
                     self.notice_refusal(&error, Notice::DatagramRefused, || {
-                        format!("{error}; this UDP socket stays with the kernel")
+                        format!("{error}; this UDP socket is left to the kernel")
                     });
                 }
             }

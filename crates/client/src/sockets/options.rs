@@ -279,7 +279,7 @@ impl Sockets {
                     None => {
                         self.set_before(&socket, level, name, bytes);
                         if chooses_among_sockets(level, name) {
-                            self.name_option(level, name, "has no effect towards the engine");
+                            self.name_option(level, name, "has no effect on the engine");
                         }
                         is_for_kernel(level, name) && bytes.iter().any(|byte| *byte != 0)
                     }
@@ -316,7 +316,7 @@ impl Sockets {
                 if let Some((endpoint, _)) = listening.as_ref().and_then(|one| one.engine.as_ref())
                     && endpoint.set_fast_open_keys(keys.0, keys.1).is_err()
                 {
-                    self.name_option(level, name, "has no effect towards the engine");
+                    self.name_option(level, name, "has no effect on the engine");
                 }
             }
             return;
@@ -333,7 +333,7 @@ impl Sockets {
                 let face = held(socket.datagram.read());
                 let endpoint = face.as_ref().map(|face| &*face.endpoint);
                 if socket.follow_own(endpoint, (level, name, value)).is_err() {
-                    self.name_option(level, name, "has no effect towards the engine");
+                    self.name_option(level, name, "has no effect on the engine");
                 }
                 socket.remember_option(level, name, value);
             }
@@ -357,7 +357,7 @@ impl Sockets {
         if let (Some(option), Some((endpoint, _))) = (engines(level, name), listener)
             && endpoint.set_option(option, engine_value(value)).is_err()
         {
-            self.name_option(level, name, "has no effect towards the engine");
+            self.name_option(level, name, "has no effect on the engine");
         }
     }
 
@@ -370,7 +370,7 @@ impl Sockets {
             datagram.endpoint.expect_errors();
         }
         if datagram.endpoint.set_option(option, value).is_err() {
-            self.name_option(level, name, "has no effect towards the engine");
+            self.name_option(level, name, "has no effect on the engine");
         }
     }
 
@@ -391,9 +391,9 @@ impl Sockets {
 
     fn notice_own_way(&self) {
         self.notice(Notice::OwnWay, || {
-            "a socket with a mark, a device, keys or a filter of its own (SO_MARK, SO_BINDTODEVICE, \
-             TCP_AO_ADD_KEY, SO_ATTACH_FILTER, IP_MINTTL) goes through the kernel, which alone can follow \
-             them"
+            "a socket with a mark, a device, keys or a filter (SO_MARK, SO_BINDTODEVICE, \
+             TCP_AO_ADD_KEY, SO_ATTACH_FILTER, IP_MINTTL) goes through the kernel, because only \
+             the kernel implements them"
                 .into()
         });
     }

@@ -151,7 +151,7 @@ impl Sockets {
         }
         if !has_library {
             self.leave_listener(socket, || {
-                "the program passes a listener to one that runs without the library".into()
+                "the program passes a listener to a program that runs without the library".into()
             });
         }
     }
@@ -189,8 +189,8 @@ impl Sockets {
     /// cannot have it: the engine is told to leave those that follow to the kernel.
     pub(super) fn hand_off(&self, era: &Era, service: Arc<Service>) {
         let why = || {
-            "the program lets child processes serve the connections of a listener, which they \
-             cannot do with the engine's yet"
+            "the program lets child processes serve the connections of a listener, which needs a \
+             relay (relay = true in the engine's configuration)"
                 .into()
         };
         if let Some(listener) = service.listener.upgrade() {
@@ -250,7 +250,7 @@ impl Sockets {
         if is_told {
             self.notice(Notice::ListenerLeft, || {
                 format!(
-                    "{}; new connections to it go through the kernel, where the kernel has its address",
+                    "{}; new connections to it go through the kernel, if the kernel has its address",
                     why()
                 )
             });

@@ -578,8 +578,9 @@ impl Sockets {
     pub(super) fn notice_lost_interest(&self, fd: RawFd, error: Errno) {
         self.notice(Notice::InterestLost, || {
             format!(
-                "descriptor {fd} is closed while an epoll set waits for its duplicate; what comes \
-                 through the kernel is no longer told there ({error}): raise the limit of open files"
+                "descriptor {fd} was closed while an epoll set waits for its duplicate; \
+                 connections that arrive through the kernel are no longer reported there \
+                 ({error}): raise the limit of open files"
             )
         });
     }

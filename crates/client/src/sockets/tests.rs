@@ -827,7 +827,7 @@ fn each_socket_is_counted_with_what_became_of_it() {
             "1 socket: kernel, protocol 262, neither TCP nor UDP",
             "2 connections to 127.0.0.1:80: kernel, loopback",
             "1 connection to 192.0.2.9:80: kernel, no engine answered",
-            "1 TCP socket: kernel, SO_MARK is followed by the kernel alone",
+            "1 TCP socket: kernel, SO_MARK is implemented only by the kernel",
             "1 UDP socket sending to 127.0.0.1:80: kernel, loopback",
         ]
     );

@@ -42,10 +42,10 @@ impl fmt::Display for BadLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfRange { name, value, .. } => write!(f, "{name} is {value}"),
-            Self::Geometry(bad) => write!(f, "the limits make no usable region: {bad}"),
+            Self::Geometry(bad) => write!(f, "the limits do not make a valid region: {bad}"),
             Self::Unmet { name, value, against, has, needs } => write!(
                 f,
-                "{name} is {value}, which {against} does not allow: it is {has} and would have to be \
+                "{name} is {value}, which contradicts {against}: it is {has} and would have to be \
                  {needs}"
             ),
         }

@@ -50,7 +50,7 @@ fn refuse(errno: Errno, reason: impl Into<String>) -> Refusal {
 }
 
 fn failed(what: &str, error: Errno) -> Refusal {
-    refuse(error, format!("the descriptor shown is no usable socket: {what} says {error}"))
+    refuse(error, format!("the passed descriptor is not a usable socket: {what} fails with {error}"))
 }
 
 /// The interface that the socket is bound to, or 0. Where one is bound, the kernel lets another user have
@@ -77,7 +77,7 @@ pub fn check(
 ) -> Result<Shown, Refusal> {
     let domain = sockopt::socket_domain(socket).map_err(|error| failed("SO_DOMAIN", error))?;
     if domain != AddressFamily::INET && domain != AddressFamily::INET6 {
-        return Err(refuse(Errno::AFNOSUPPORT, "the socket shown is not an internet socket"));
+        return Err(refuse(Errno::AFNOSUPPORT, "the passed socket is not an internet socket"));
     }
     let kind = sockopt::socket_type(socket).map_err(|error| failed("SO_TYPE", error))?;
     let (wanted, its_protocol) = match purpose.protocol() {
@@ -85,14 +85,14 @@ pub fn check(
         Protocol::Udp => (SocketType::DGRAM, ipproto::UDP),
     };
     if kind != wanted {
-        return Err(refuse(Errno::PROTOTYPE, "the socket shown has the wrong type"));
+        return Err(refuse(Errno::PROTOTYPE, "the passed socket has the wrong type"));
     }
     // What has TCP's or UDP's type may be of another protocol, whose ports say nothing of theirs: a ping
     // socket's is an identifier that everybody may choose.
     let protocol =
         sockopt::socket_protocol(socket).map_err(|error| failed("SO_PROTOCOL", error))?;
     if protocol != Some(its_protocol) {
-        return Err(refuse(Errno::PROTOTYPE, "the socket shown has the wrong protocol"));
+        return Err(refuse(Errno::PROTOTYPE, "the passed socket has the wrong protocol"));
     }
     let namespace = port::netns::cookie(socket)
         .map_err(|error| refuse(Errno::OPNOTSUPP, format!("SO_NETNS_COOKIE fails: {error}")))?;
@@ -106,24 +106,24 @@ pub fn check(
     if device(socket)? != 0 {
         return Err(refuse(
             Errno::OPNOTSUPP,
-            "the socket shown is bound to a device (SO_BINDTODEVICE), and has no right to its port on \
-             others",
+            "the passed socket is bound to a device (SO_BINDTODEVICE), so it has no right to its \
+             port on others",
         ));
     }
     let listens =
         || sockopt::socket_acceptconn(socket).map_err(|error| failed("SO_ACCEPTCONN", error));
     if purpose == Purpose::Listen && !listens()? {
-        return Err(refuse(Errno::INVAL, "the socket shown does not listen"));
+        return Err(refuse(Errno::INVAL, "the passed socket is not listening"));
     }
     if purpose == Purpose::Connect && (listens()? || rustix::net::getpeername(socket).is_ok()) {
-        return Err(refuse(Errno::ISCONN, "the socket shown listens or is connected already"));
+        return Err(refuse(Errno::ISCONN, "the passed socket is already listening or connected"));
     }
     let kernel_local = rustix::net::getsockname(socket)
         .ok()
         .and_then(|address| SocketAddr::try_from(address).ok())
-        .ok_or_else(|| refuse(Errno::INVAL, "the socket shown has no internet address"))?;
+        .ok_or_else(|| refuse(Errno::INVAL, "the passed socket has no internet address"))?;
     if kernel_local.port() == 0 {
-        return Err(refuse(Errno::INVAL, "the socket shown is not bound to a port"));
+        return Err(refuse(Errno::INVAL, "the passed socket is not bound to a port"));
     }
     let local = match kernel_local.ip() {
         // An address of IPv4 behind `::ffff:` is one of IPv4.

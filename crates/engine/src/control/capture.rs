@@ -110,13 +110,13 @@ impl Captures {
             return Err(format!("name one of the engine's ports: {}", names()));
         }
         let observer = observer.try_clone_to_owned().map_err(|error| {
-            format!("no descriptor is left: {error}; raise the engine's limit (ulimit -n)")
+            format!("out of descriptors: {error}; raise the engine's limit (ulimit -n)")
         })?;
         let output = Output { file: Arc::clone(output), observer };
         // The thread that writes what the observer chose needs no capability of ours.
         let start = || switch.start(output, filter, *snap_bytes as usize, epoch_ns());
         let started = privileges::without(start)
-            .map_err(|error| format!("no thread is left: {error}; raise the limit (ulimit -u)"))?;
+            .map_err(|error| format!("cannot start a thread: {error}; raise the limit (ulimit -u)"))?;
         started.map_err(|error| error.to_string())?;
         self.running.push((connection, index));
         Ok(())
@@ -143,8 +143,8 @@ impl Captures {
             }));
             if let Err(error) = started {
                 tracing::warn!(
-                    "no thread is left to end a capture ({error}), which goes on until the next one: \
-                     raise the limit (ulimit -u)"
+                    "cannot start a thread to end a capture ({error}), which continues until the \
+                     next one: raise the limit (ulimit -u)"
                 );
                 return self.ending.push(index);
             }

@@ -21,7 +21,7 @@ impl Complaints {
             ..PER_PERIOD => tracing::warn!(pid, "control: {what}"),
             PER_PERIOD => tracing::warn!(
                 pid,
-                "control: {what}; for a minute such things are only counted (outboard stats)"
+                "control: {what}; further ones are only counted for a minute (outboard stats)"
             ),
             _ => {}
         }

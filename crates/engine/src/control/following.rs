@@ -11,9 +11,9 @@ use super::{Control, addresses_of};
 use crate::kernel::News;
 
 /// Why nothing new is accelerated while there are such rules.
-pub(crate) const FOREIGN_RULES: &str = "the kernel has routing rules (ip rule) beyond its usual \
-    three, and the engine follows the main table alone: nothing new is accelerated while they are \
-    there (ip rule del removes one)";
+pub(crate) const FOREIGN_RULES: &str = "the kernel has routing rules (ip rule) beyond the default \
+ three, but the engine follows only the main table: no new sockets are accelerated while there are \
+ others (ip rule del removes one)";
 
 impl Control {
     /// Interfaces that are shared with the kernel have changed, or rules, or neighbours have become
@@ -38,7 +38,8 @@ impl Control {
         if let Some(has_rules) = rules {
             match has_rules {
                 true => tracing::warn!("{FOREIGN_RULES}"),
-                false => tracing::warn!("the routing rules are the usual ones again: accelerating"),
+                false => tracing::warn!("only the default routing rules are left: accelerating \
+                 again"),
             }
             self.has_rules = has_rules;
             self.worker.send(Command::Open(!has_rules));
@@ -79,7 +80,7 @@ impl Control {
                 self.worker.send(Command::Neighbor { port, address, mac });
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!("the kernel cannot be asked for {address}: {error}"),
+            Err(error) => tracing::warn!("the kernel cannot resolve {address}: {error}"),
         }
     }
 

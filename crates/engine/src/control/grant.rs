@@ -105,7 +105,7 @@ impl Control {
             self.counters.sessions_refused.increment();
             let reason = format!(
                 "the engine speaks contract {CONTRACT_VERSION} and the program's library contract \
-                 {contract}; install the library and the engine of the same release"
+                 {contract}; install library and engine of the same release"
             );
             self.refuse(&connection.fd, &reason);
             return false;
@@ -130,7 +130,7 @@ impl Control {
             }
             Role::Relay => {
                 self.counters.control_garbage.increment();
-                self.complain(id, "says that it is the engine's relay; dropped");
+                self.complain(id, "claims to be the engine's relay; dropped");
                 false
             }
         }
@@ -185,7 +185,7 @@ impl Control {
         let Some(connection) = self.connections.get(&id) else { return false };
         if self.is_ending {
             self.counters.sessions_refused.increment();
-            self.refuse(&connection.fd, "the engine is about to end; it serves nobody new");
+            self.refuse(&connection.fd, "the engine is about to end; it accepts no new programs");
             return false;
         }
         let uid = connection.peer.uid;

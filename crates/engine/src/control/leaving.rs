@@ -48,18 +48,18 @@ fn of(left: Left) -> String {
 pub(super) fn say(stage: Stage) {
     let line = match stage {
         Stage::Draining { limit_ns: 0 } => return,
-        Stage::Lost => "the interface is gone: what is left is closed".into(),
+        Stage::Lost => "the interface is gone: closing the remaining connections".into(),
         Stage::Draining { limit_ns } => format!(
-            "draining: new connections are the kernel's; waiting up to {:?} for those that stand \
+            "draining: new connections go to the kernel; waiting up to {:?} for established ones \
              (a second signal closes them)",
             Duration::from_nanos(limit_ns)
         ),
         Stage::Waiting(left) => format!("draining: {}", of(left)),
         Stage::Closing(Left { connections: 0, .. }) => "drained".into(),
-        Stage::Closing(left) => format!("closing what is left: {}", of(left)),
+        Stage::Closing(left) => format!("closing the remaining ones: {}", of(left)),
         Stage::Ended { reset: 0 } => "all connections have ended".into(),
         Stage::Ended { reset } => {
-            format!("{} could not deliver and had to be reset", plural(reset, "connection"))
+            format!("{} could not deliver their data and were reset", plural(reset, "connection"))
         }
     };
     tracing::info!(target: "progress", "{line}");

@@ -98,7 +98,7 @@ impl Control {
             return Err(refuse(
                 Errno::NOSPC,
                 format!(
-                    "a session has at most {REGISTERED_MAX} registered memories; give one back, or \
+                    "a session has at most {REGISTERED_MAX} registered memories; release one, or \
                      register fewer and longer ones"
                 ),
             ));
@@ -109,8 +109,9 @@ impl Control {
             return Err(refuse(
                 Errno::NOMEM,
                 format!(
-                    "this user's sessions use {held} bytes of shared memory and {bytes} more are asked \
-                     for, but `memory_per_user` is {most}; register less, or raise it under [limits]"
+                    "this user's sessions use {held} bytes of shared memory and request {bytes} \
+                     more, but `memory_per_user` is {most}; register less, or raise it under \
+                     [limits]"
                 ),
             ));
         }
@@ -119,7 +120,7 @@ impl Control {
                 RegionError::System(_, errno) => errno,
                 _ => Errno::NOMEM,
             };
-            refuse(errno, format!("registered memory of {bytes} bytes cannot be made: {error}"))
+            refuse(errno, format!("cannot create registered memory of {bytes} bytes: {error}"))
         })?;
         let file = memory.take_file();
         let memory = Arc::new(memory);
@@ -164,7 +165,7 @@ impl Control {
             return self.worker.send(Command::Unregister { session, number });
         }
         self.counters.control_garbage.increment();
-        self.complain(id, &format!("gives back registered memory {number}, which it has not"));
+        self.complain(id, &format!("releases registered memory {number}, which it does not have"));
         true
     }
 

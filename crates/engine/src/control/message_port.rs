@@ -24,9 +24,9 @@ impl MessagePort {
         let socket = UdpSocket::bind((address, number)).map_err(|error| Refusal {
             errno: Errno::from_io_error(&error).unwrap_or(Errno::IO).raw_os_error(),
             reason: format!(
-                "UDP port {number} of {address}, by which hosts exchange messages, cannot be kept: {error}; \
-                 end the program that has it (ss -lunp), or choose another one ([messages] port) on all \
-                 hosts"
+                "cannot reserve UDP port {number} of {address}, which carries messages between \
+                 hosts: {error}; end the program that has it (ss -lunp), or choose another one \
+                 ([messages] port) on all hosts"
             ),
         })?;
         self.0.insert(address, socket);

@@ -93,7 +93,7 @@ impl Control {
             }
             _ => {
                 self.counters.control_garbage.increment();
-                self.complain(id, "a message out of order; dropped");
+                self.complain(id, "sent a message out of order; dropped");
                 false
             }
         }
@@ -122,7 +122,7 @@ impl Control {
             Err(errno) => {
                 self.counters.heirs_refused.increment();
                 self.worker.send(Command::EndHeir(heir));
-                return self.deny(asker, errno, "the engine has no control connection left");
+                return self.deny(asker, errno, "the engine has no free control connection");
             }
         };
         let Some(parent) = self.connections.get_mut(&asker.connection) else {
@@ -165,7 +165,7 @@ impl Control {
         let Handover { pass, serve, is_last } = match outcome {
             Ok(granted) => granted,
             Err(errno) => {
-                return self.deny(asker, errno, "the connection cannot be passed on");
+                return self.deny(asker, errno, "the connection cannot be passed");
             }
         };
         let Some(relay) = self.tickets.relay.and_then(|id| self.connections.get(&id)) else {
@@ -242,8 +242,8 @@ impl Control {
     pub(super) fn lose_relay(&mut self) {
         self.tickets.relay = None;
         tracing::error!(
-            "the relay has ended: connections that other processes use are reset, and no other can \
-             be used by them until the engine is started again"
+            "the relay has ended: connections used by other processes are reset, and no more can \
+             be passed until the engine is restarted"
         );
         let passes: Vec<u64> = self.tickets.tickets.keys().copied().collect();
         for pass in passes {

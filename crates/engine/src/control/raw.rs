@@ -65,7 +65,7 @@ impl RawPolicy {
         if asked.is_empty() {
             return match self.ports.len() {
                 1 => Ok(vec![0]),
-                _ => Err(refuse(Errno::INVAL, format!("name a port; there are {}", all()))),
+                _ => Err(refuse(Errno::INVAL, format!("name a port; the engine has {}", all()))),
             };
         }
         if asked.len() > PORTS_MAX {
@@ -76,7 +76,7 @@ impl RawPolicy {
         for name in asked {
             let at = self.ports.iter().position(|port| is_named(&port.name, name));
             let at = at.ok_or_else(|| {
-                let reason = format!("there is no port {name:?}; there are {}", all());
+                let reason = format!("there is no port {name:?}; the engine has {}", all());
                 refuse(Errno::NODEV, reason)
             })?;
             if found.contains(&at) {
@@ -162,8 +162,8 @@ impl Control {
                 return Err(refuse(
                     Errno::PERM,
                     format!(
-                        "no right to {} at {}{hint}: show a packet socket of its namespace \
-                         (CAP_NET_RAW), or have a [[raw]] rule name the user",
+                        "no right to {} at {}{hint}: pass a packet socket of its namespace \
+                         (CAP_NET_RAW), or add a [[raw]] rule for the user",
                         missing(wanted, rights),
                         port.name
                     ),

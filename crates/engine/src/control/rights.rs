@@ -344,7 +344,7 @@ impl Rights {
             // It is tried again.
             self.stage = None;
             if !std::mem::replace(&mut self.has_failed, true) {
-                tracing::warn!("the kernel cannot list its sockets, trying on: {error}");
+                tracing::warn!("the kernel cannot list its sockets, trying again: {error}");
             }
         }
         ended

@@ -86,8 +86,7 @@ impl Control {
             Err(Refusal {
                 errno: LEFT_BY_LISTS.raw_os_error(),
                 reason: format!(
-                    "the engine's lists leave port {} to the kernel; see [allow] and [deny] in \
-                     its configuration",
+                    "[allow] or [deny] in the engine's configuration leave port {} to the kernel",
                     shown.local.address.port()
                 ),
             })
@@ -149,8 +148,8 @@ impl Control {
             return Err(Refusal {
                 errno: Errno::ADDRINUSE.raw_os_error(),
                 reason: format!(
-                    "another user has a socket at {}, too, and the kernel decides who gets what \
-                     comes there; do without SO_REUSEADDR, or accelerate both",
+                    "another user has a socket at {} as well, and the kernel decides which of the \
+                     two receives; leave SO_REUSEADDR out, or accelerate both",
                     shown.kernel_local
                 ),
             });

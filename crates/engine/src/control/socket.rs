@@ -84,14 +84,15 @@ impl ControlSocket {
                 match connect(open()?, &address) {
                     Ok(()) | Err(Errno::AGAIN) => {
                         return Err(fail(
-                            "another engine answers there; stop it or choose another --socket"
+                            "another engine listens there; stop it or choose another --socket"
                                 .into(),
                         ));
                     }
                     Err(Errno::CONNREFUSED) => {}
                     Err(error) => {
                         return Err(fail(format!(
-                            "something else lies there ({error}); remove it or choose another --socket"
+                            "the path is in use ({error}); remove the file or choose another \
+                             --socket"
                         )));
                     }
                 }
@@ -117,7 +118,7 @@ impl ControlSocket {
         listen(&fd, 128).map_err(|error| fail(format!("listen: {error}")))?;
         let watched = watch(path);
         if let Err(error) = &watched {
-            tracing::warn!("the directory of {} cannot be watched: {error}", path.display());
+            tracing::warn!("cannot watch the directory of {}: {error}", path.display());
         }
         let (path, file) = (path.to_path_buf(), file_at(path));
         Ok(Self { fd, path, mode, group, file, watch: watched.ok() })
@@ -140,7 +141,7 @@ impl ControlSocket {
         }
         if there.is_some() {
             self.watch = None;
-            let reason = "something else lies there now; this engine can no longer be found".into();
+            let reason = "another file is there now; programs can no longer find this engine".into();
             return Some(Err(ControlError { path: self.path.clone(), reason }));
         }
         if let Some(directory) = self.path.parent() {

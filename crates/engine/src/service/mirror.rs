@@ -115,7 +115,7 @@ pub(crate) struct Running {
 pub(crate) fn start(rule: MirrorRule) -> Result<Running, String> {
     let MirrorRule { port, name, device } = rule;
     let failed = |why: String| format!("the mirror {name}: {why}");
-    let device = Arc::into_inner(device).ok_or_else(|| failed("it runs already".into()))?;
+    let device = Arc::into_inner(device).ok_or_else(|| failed("it is already running".into()))?;
     let sizes = RingSizes { up: RING_BYTES, down: 0 };
     let rings = Rings::create(sizes).map_err(|error| failed(error.to_string()))?;
     let rings = Arc::new(rings);

@@ -159,12 +159,12 @@ impl RawTable {
             let sees = seed.wants.received || seed.wants.sent;
             if sees && of.received.len().max(of.sent.len()) >= WATCHERS_MAX {
                 return Some(format!(
-                    "{WATCHERS_MAX} endpoints see the frames of this port already, as many as can; \
-                     end one of them"
+                    "{WATCHERS_MAX} endpoints already watch this port, which is the maximum; close \
+                     one of them"
                 ));
             }
             if seed.wants.take && of.taker.is_some() {
-                return Some("another endpoint takes frames from this port; end it first".into());
+                return Some("another endpoint already takes frames from this port; close it first".into());
             }
         }
         None

@@ -40,7 +40,8 @@ const KNOWN: [Known; 4] = [
         driver: "ice",
         best: XdpMode::Copy,
         since: (0, 0),
-        reason: "without copies it has made kernels panic that use the card at the same time",
+        reason: "without copies it has caused kernel panics when programs use the card at the same \
+         time",
     },
     // github.com/analogdevicesinc/linux/issues/3517: a queue whose fill ring once ran empty never
     // receives again.
@@ -56,7 +57,7 @@ const KNOWN: [Known; 4] = [
         driver: "igb",
         best: XdpMode::Generic,
         since: (6, 14),
-        reason: "with a program in the driver its receive rings run full and stay so",
+        reason: "with a native program its receive rings fill up and stay full",
     },
 ];
 

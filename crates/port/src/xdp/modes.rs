@@ -81,7 +81,7 @@ pub(super) fn first_that_works<T, E: std::fmt::Display>(
         };
         let Some(next) = left.next() else { return Err(why) };
         notes.push(format!(
-            "{label} does not work {}, and is tried {}: {why}",
+            "{label} does not work {}; trying {}: {why}",
             mode.words(),
             next.words()
         ));

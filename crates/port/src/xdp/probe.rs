@@ -39,6 +39,6 @@ pub(super) fn run(
     ran?;
     match queue.take_all().contains(&frame) {
         true => Ok(()),
-        false => Err(io::Error::other("a frame that was sent through it did not come out")),
+        false => Err(io::Error::other("a frame sent through it was not received")),
     }
 }

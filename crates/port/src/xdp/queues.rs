@@ -162,7 +162,7 @@ impl Growth {
     pub(super) fn serve(&mut self, queues: &mut Vec<Queue>, wanted: u32) -> io::Result<()> {
         for number in queues.len() as u32..wanted {
             let Some(spare) = self.spares.front() else {
-                return Err(io::Error::other("more than were made ready for at the start"));
+                return Err(io::Error::other("more than were prepared at the start"));
             };
             self.binding.bind(spare, number)?;
             self.sockets.set(number, &spare.fd)?;

@@ -58,7 +58,7 @@ impl std::fmt::Display for ControlError {
                 "this process has too few descriptors left for those that came with a control \
                  message; raise its limit of open files (ulimit -n, LimitNOFILE)"
             ),
-            Self::Malformed => write!(f, "a control message could not be understood"),
+            Self::Malformed => write!(f, "a control message is malformed"),
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct Malformed {
 
 impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a message of the engine's cannot be read (first word {:#018x})", self.word)
+        write!(f, "a message from the engine is malformed (first word {:#018x})", self.word)
     }
 }
 

@@ -61,8 +61,8 @@ impl std::fmt::Display for RingBreach {
             }
             Self::TooLong { word } => write!(
                 f,
-                "a message to the engine reaches beyond what is pushed, the ring's end or an eighth \
-                 of the ring (first word {word:#018x})"
+                "a message to the engine reaches beyond the pushed bytes, the ring's end or an \
+                 eighth of the ring (first word {word:#018x})"
             ),
         }
     }

@@ -95,8 +95,8 @@ impl std::fmt::Display for RingError {
         match self {
             Self::BadSizes(RingSizes { up, down }) => write!(
                 f,
-                "rings of {up} and {down} bytes cannot be: each is a power of two from {} to {}, \
-                 and only the one to the engine may be left out (0)",
+                "rings of {up} and {down} bytes are not valid: each is a power of two from {} to \
+                 {}, and only the one to the engine may be omitted (0)",
                 RingSizes::LEAST,
                 RingSizes::MOST
             ),

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{ExchangeArguments, ExchangeCarrier, OPENED, PATIENCE, Transport};
 
-const ADVICE: &str = "look at the other side and at `outboard stats` of both engines";
+const ADVICE: &str = "check the other side and `outboard stats` of both engines";
 /// Tag of all messages.
 const TAG: u64 = 1;
 /// Context of sends; receives have their slot.
@@ -89,7 +89,7 @@ impl Messages {
                 Some(other) => return Err(Failure::new(format!("{other:?}"), ADVICE)),
                 None if self.endpoint.wait(Some(deadline)).explain("lost", ADVICE)? => continue,
                 None => {
-                    return Err(Failure::new(format!("nothing came within {PATIENCE:?}"), ADVICE));
+                    return Err(Failure::new(format!("nothing arrived within {PATIENCE:?}"), ADVICE));
                 }
             }
             return Ok(());
@@ -105,7 +105,7 @@ impl Messages {
                     return Ok(());
                 }
                 Err(Errno::AGAIN) => self.await_one()?,
-                Err(errno) => return Err(Failure::new(format!("cannot begin: {errno}"), ADVICE)),
+                Err(errno) => return Err(Failure::new(format!("cannot start an operation: {errno}"), ADVICE)),
             }
         }
     }

@@ -107,7 +107,7 @@ impl Transport for Tcp {
             let limit = Timespec::try_from(PATIENCE).ok();
             let mut watched = [PollFd::new(&self.stream, events)];
             if poll(&mut watched, limit.as_ref()).explain("cannot poll", ADVICE)? == 0 {
-                return Err(Failure::new(format!("nothing came within {PATIENCE:?}"), ADVICE));
+                return Err(Failure::new(format!("nothing arrived within {PATIENCE:?}"), ADVICE));
             }
         }
     }

@@ -38,7 +38,7 @@ impl Worker {
         if !self.stack.routes().is_own(address.ip()) {
             return Err(refusal(
                 Errno::ADDRNOTAVAIL,
-                format!("{address} is not an address of the engine's; bind to one that is"),
+                format!("{address} is not an address of the engine; bind to one that is"),
             ));
         }
         if self.sessions.messages.is_none() {
@@ -82,7 +82,7 @@ impl Worker {
             self.stop_messages(messages);
             return Err(refusal(
                 Errno::NOBUFS,
-                format!("the XDP program can be told of no more ports: {error}"),
+                format!("the XDP program has no room for more ports: {error}"),
             ));
         }
         self.sessions.messages = Some(Box::new(messages));
@@ -206,8 +206,8 @@ fn refused(error: OpenError, address: std::net::SocketAddr) -> Refusal {
         OpenError::Port(errno, number) => refusal(
             errno,
             format!(
-                "UDP port {number}, by which hosts exchange messages, cannot be used: {errno}; choose \
-                 another one ([messages] port) on all hosts"
+                "UDP port {number}, which carries messages between hosts, cannot be used: {errno}; \
+                 choose another one ([messages] port) on all hosts"
             ),
         ),
     }

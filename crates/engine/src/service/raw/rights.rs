@@ -85,11 +85,11 @@ pub fn by_socket(
     index: u32,
 ) -> Result<RawRights, (Errno, String)> {
     let failed = |what: &str, error: Errno| {
-        (error, format!("the descriptor shown is no usable socket: {what} says {error}"))
+        (error, format!("the passed descriptor is not a usable socket: {what} fails with {error}"))
     };
     let domain = sockopt::socket_domain(socket).map_err(|error| failed("SO_DOMAIN", error))?;
     if domain != AddressFamily::PACKET {
-        return Err((Errno::AFNOSUPPORT, "the socket shown is not a packet socket".into()));
+        return Err((Errno::AFNOSUPPORT, "the passed socket is not a packet socket".into()));
     }
     let system = |what: &'static str| {
         move |error: std::io::Error| {
@@ -98,20 +98,20 @@ pub fn by_socket(
     };
     let namespace = port::netns::cookie(socket).map_err(system("SO_NETNS_COOKIE"))?;
     if namespace != own_namespace {
-        let reason = "the packet socket shown is of another network namespace than the port";
+        let reason = "the passed packet socket belongs to another network namespace than the port";
         return Err((Errno::PERM, reason.into()));
     }
     let mut locked = [0; 4];
     port::sockets::option(socket, SOL_SOCKET, SO_LOCK_FILTER, &mut locked)
         .map_err(system("SO_LOCK_FILTER"))?;
     if i32::from_ne_bytes(locked) != 0 {
-        let reason = "the packet socket shown has a locked filter, which the engine does not run";
+        let reason = "the passed packet socket has a locked filter, which the engine does not run";
         return Err((Errno::PERM, reason.into()));
     }
     let bound = port::sockets::packet_interface(socket).map_err(system("getsockname"))?;
     if index == 0 || (bound != 0 && bound != index) {
         let reason = format!(
-            "the packet socket shown is bound to interface {bound}, the port lies on {index}"
+            "the passed packet socket is bound to interface {bound}, but the port uses {index}"
         );
         return Err((Errno::PERM, reason));
     }
