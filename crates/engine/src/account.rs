@@ -1,6 +1,6 @@
-//! Where the worker's cycles go: a few readings per turn, never one per packet.
+//! Accounting of the worker's cycles: a few counter readings per turn, never one per packet.
 
-/// What a stretch of a turn is charged to.
+/// The component that a part of a turn is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
     /// Receive bursts of the ports.
@@ -13,7 +13,7 @@ pub enum Component {
     Timers,
     /// Building frames and the ports' sending, with its copy.
     Tx,
-    /// Turns in which nothing was found.
+    /// Turns without work.
     Idle,
 }
 
@@ -27,7 +27,7 @@ pub const COMPONENTS: [(Component, &str); 6] = [
     (Component::Idle, "cycles_idle"),
 ];
 
-/// Cycles by component. A turn that finds nothing is idle as a whole.
+/// Cycles by component. A turn without work is idle as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     totals: [u64; COMPONENTS.len()],
@@ -42,7 +42,7 @@ impl Account {
         self.mark = cycles;
     }
 
-    /// What passed since the last reading belongs to `component`.
+    /// Charges the cycles since the last reading to `component`.
     pub fn charge(&mut self, component: Component, cycles: u64) {
         if let Some(slot) = self.turn.get_mut(component as usize) {
             *slot = slot.wrapping_add(cycles.wrapping_sub(self.mark));
@@ -50,7 +50,7 @@ impl Account {
         self.mark = cycles;
     }
 
-    /// The turn ends; one without work counts as idle.
+    /// The turn ends; a turn without work counts as idle.
     pub fn end(&mut self, worked: bool) {
         if worked {
             for (total, turn) in self.totals.iter_mut().zip(self.turn) {

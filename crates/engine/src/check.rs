@@ -1,4 +1,4 @@
-//! What must hold between turns, and the exchange of the stack for its own image: for
+//! Invariants that hold between turns, and replacement of the stack by its own export: for
 //! simulation and tests, never on the path of a packet.
 
 use stack::{ImportError, Stack};
@@ -11,13 +11,13 @@ use crate::session::Session;
 use crate::worker::Worker;
 
 impl Worker {
-    /// The protocol state, to be looked at.
+    /// The protocol state, for inspection.
     pub fn stack(&self) -> &Stack {
         &self.stack
     }
 
-    /// Goes on with an import of an export of the whole stack, as a successor would. Gives the
-    /// size of the export in bytes.
+    /// Replaces the stack by an import of its own export, as a successor would. Returns the size of
+    /// the export in bytes.
     ///
     /// # Errors
     /// If the stack refuses its own export.
@@ -33,7 +33,7 @@ impl Worker {
         self.sessions.iter().count()
     }
 
-    /// How a session that still delivers broke the contract.
+    /// The breach of contract of a session that still delivers.
     pub fn breach(&self, key: SessionKey) -> Option<String> {
         let place = self.sessions.place_of(key)?;
         Some(self.sessions.peek(place)?.breach?.to_string())
@@ -43,7 +43,7 @@ impl Worker {
     /// turn has to look at is listed. A scan.
     ///
     /// # Errors
-    /// The first session in which that is not so, with what was counted.
+    /// The first session for which this does not hold, with the counts.
     pub fn check_conservation(&self) -> Result<(), ConservationError> {
         for (place, session) in self.sessions.iter() {
             let messages = self.sessions.messages.as_ref().map_or(0, |of| of.spans_of(place));

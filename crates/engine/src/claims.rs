@@ -1,5 +1,5 @@
-//! What the engine claims on interfaces that its ports share with a kernel: listeners, datagram
-//! sockets, and the ports of connections whose listener is gone.
+//! The engine's claims on interfaces that its ports share with the kernel: listeners, datagram
+//! sockets, and the ports of connections whose listener is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,37 +13,37 @@ use crate::control::exchange::Answer;
 use crate::kernel::Facts;
 use crate::worker::Worker;
 
-/// How often it is seen whether a port without a listener still has connections.
+/// Interval at which ports without a listener are checked for connections.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
-/// Sockets looked at in one turn.
+/// Sockets checked in one turn.
 const PLACES_PER_TURN: usize = 64;
-/// Addresses of such connections that the kernel is told of.
+/// Addresses of such connections that are reported to the kernel.
 const HOLDS_MAX: usize = 128;
 
-/// A port of connections that no listener claims any more.
+/// A port whose listener is gone while its connections are not.
 #[derive(Clone, Copy, Debug)]
 struct Left {
-    /// This look has found a connection there.
+    /// The current pass has found a connection there.
     used: bool,
     /// The sockets that the connections came from had SO_REUSEADDR.
     reuses: bool,
 }
 
-/// All of them.
+/// All such ports.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
     locals: BTreeMap<SocketAddr, Left>,
-    /// Addresses of the connections that this look has found, and whether they may be reused.
+    /// Addresses of the connections found by this pass, and whether they may be reused.
     found: BTreeMap<SocketAddr, bool>,
-    /// Those that the control thread was asked to hold.
+    /// Addresses that the control thread was asked to hold.
     held: BTreeSet<SocketAddr>,
-    /// Where this look goes on among the stack's sockets; `None` between two looks.
+    /// Where this pass continues among the stack's sockets; `None` between two passes.
     place: Option<usize>,
     next_look: u64,
 }
 
 impl Leaving {
-    /// There is a connection at this address. `false`: there is no room to remember it.
+    /// Notes a connection at this address. `false`: there is no room to remember it.
     fn use_by(&mut self, local: SocketAddr) -> bool {
         let mut reuses = None;
         for place in [local, anywhere(local)] {
@@ -60,7 +60,7 @@ impl Leaving {
         has_room
     }
 
-    /// A listener claims the port itself. The addresses that need not be held any more.
+    /// A listener claims the port itself. Returns the addresses that need no hold any more.
     fn forget(&mut self, local: Local) -> Vec<SocketAddr> {
         let mut let_go = Vec::new();
         for place in places(local) {
@@ -73,7 +73,7 @@ impl Leaving {
     }
 }
 
-/// The same port at all addresses of the family.
+/// The same port at the unspecified address of the family.
 fn anywhere(local: SocketAddr) -> SocketAddr {
     let ip: IpAddr = match local {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -82,13 +82,13 @@ fn anywhere(local: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, local.port())
 }
 
-/// The addresses that a local address stands for, each family's by itself.
+/// The addresses that a local address stands for, one for each family.
 pub(crate) fn places(local: Local) -> impl Iterator<Item = SocketAddr> {
     let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), local.address.port());
     [local.address].into_iter().chain(local.is_dual().then_some(v4))
 }
 
-/// What the stack is told of a port's interface.
+/// The interface of a port as the stack is configured with it.
 pub(crate) fn interface_config(setup: &PortSetup) -> InterfaceConfig {
     let info = setup.port.info();
     InterfaceConfig {
@@ -105,7 +105,7 @@ pub(crate) fn interface_config(setup: &PortSetup) -> InterfaceConfig {
     }
 }
 
-/// Lets claims cover these addresses. `false`: not all of them.
+/// Extends claims to these addresses. `false`: not all of them.
 #[must_use]
 pub(crate) fn follow(port: &mut dyn Port, addresses: &[stack::api::Cidr], mtu: u16) -> bool {
     let addresses: Vec<IpAddr> = addresses.iter().map(|own| own.address).collect();
@@ -120,7 +120,7 @@ pub(crate) fn follow(port: &mut dyn Port, addresses: &[stack::api::Cidr], mtu: u
     followed.is_ok()
 }
 
-/// Lets a port serve its link as it is now.
+/// Adapts a port to the current state of its link.
 fn follow_link(port: &mut dyn Port, link: &LinkState) {
     if let Err(error) = port.follow_link(link) {
         let name = port.info().name.clone();
@@ -137,7 +137,7 @@ fn follow_link(port: &mut dyn Port, link: &LinkState) {
 }
 
 impl Worker {
-    /// Takes what `local` stands for on all ports that share their interface.
+    /// Claims `local` on all ports that share their interface.
     pub(crate) fn claim_local(
         &mut self,
         local: Local,
@@ -150,7 +150,7 @@ impl Worker {
         taken
     }
 
-    /// Takes something on all ports that share their interface.
+    /// Makes a claim on all ports that share their interface.
     pub(crate) fn claim(&mut self, claim: Claim) -> std::io::Result<()> {
         let taken = self.ports.iter_mut().try_for_each(|attached| attached.port.claim(&claim));
         if taken.is_err() {
@@ -170,8 +170,8 @@ impl Worker {
         self.ports.iter().any(|attached| attached.port.info().shared.is_some())
     }
 
-    /// Keeps what comes to `local` for the engine while there are connections, but for new ones.
-    /// `reuses`: the kernel socket that they come from has SO_REUSEADDR.
+    /// Keeps `local` claimed for existing connections, but not for new ones. `reuses`: their kernel
+    /// socket has SO_REUSEADDR.
     pub(crate) fn claim_connections(
         &mut self,
         local: SocketAddr,
@@ -180,22 +180,22 @@ impl Worker {
         if self.shares() {
             self.claim(Claim::Tcp { local, listens: false })?;
         }
-        // Also one that is known: the look that goes on may have passed the new connection's place.
+        // Even if it is already known: the pass may be beyond the new connection's slot.
         self.leaving.locals.insert(local, Left { used: true, reuses });
         Ok(())
     }
 
-    /// A listener has a port itself that was only kept for connections.
+    /// A listener claims a port that was only kept for connections.
     pub(crate) fn stop_leaving(&mut self, local: Local) {
         for held in self.leaving.forget(local) {
             self.answers.push(Answer::LetGo(held));
         }
     }
 
-    /// A connection has been opened from an address of its program's choice. Its port is in use, for
-    /// the kernel, too, beyond the program's own socket.
+    /// A connection was opened from an address chosen by its program. Its port is in use for the
+    /// kernel, too, beyond the life of the program's socket.
     pub(crate) fn hold_port(&mut self, local: SocketAddr, reuses: bool) {
-        // A look that goes on may have passed it.
+        // The pass may already be beyond it.
         if !self.leaving.use_by(local) {
             self.counters.holds_exhausted.increment();
         } else if self.leaving.held.insert(local) {
@@ -203,7 +203,7 @@ impl Worker {
         }
     }
 
-    /// Lets the kernel know of the ports that a look has found connections at.
+    /// Reports to the kernel the ports at which a pass has found connections.
     fn follow_holds(&mut self) {
         let found = std::mem::take(&mut self.leaving.found);
         let gone = self.leaving.held.extract_if(.., |local| !found.contains_key(local));
@@ -215,8 +215,8 @@ impl Worker {
         }
     }
 
-    /// Leaves ports to the kernel whose last connection has ended. A bounded number of sockets is
-    /// looked at in a turn.
+    /// Reverts ports to the kernel whose last connection has ended. Checks a bounded number of
+    /// sockets per turn.
     pub(crate) fn release_left(&mut self) {
         if self.leaving.locals.is_empty() {
             return;
@@ -230,7 +230,7 @@ impl Worker {
                 0
             }
         };
-        // Behind the sockets' places come those of connections in TIME-WAIT.
+        // The slots of connections in TIME-WAIT come after those of the sockets.
         let sockets = self.stack.socket_places();
         let all = sockets + self.stack.time_wait_places();
         let end = all.min(place.saturating_add(PLACES_PER_TURN));
@@ -256,19 +256,19 @@ impl Worker {
         }
     }
 
-    /// When ports are looked at next, if any are being left.
+    /// The time of the next check of such ports, if there are any.
     pub(crate) fn next_look_at_left(&self) -> Option<u64> {
         let next = if self.leaving.place.is_some() { 0 } else { self.leaving.next_look };
         (!self.leaving.locals.is_empty()).then_some(next)
     }
 
-    /// The kernel's interface behind a port has changed.
+    /// The kernel's interface of a port has changed.
     pub(crate) fn on_interface(&mut self, port: usize, facts: Facts) {
         let Some(attached) = self.ports.get_mut(port) else { return };
         let Facts { addresses, gateway, routes, mtu, mac, link, .. } = facts;
         attached.gone = mac.is_none();
         let Some(before) = self.stack.routes().interface(attached.interface) else { return };
-        // One that is gone keeps MTU and link address: it has no addresses either.
+        // A removed interface keeps MTU and link address; it has no addresses either.
         let mtu = if mtu == 0 { before.mtu } else { mtu };
         let mac = mac.unwrap_or(before.mac);
         let is_moved = before.addresses != addresses || before.mtu != mtu;
@@ -294,8 +294,8 @@ impl Worker {
         }
     }
 
-    /// Tells the control thread of addresses that have come or gone, on ports whose interface is
-    /// the engine's alone.
+    /// Reports added and removed addresses to the control thread, for ports that do not share their
+    /// interface.
     pub(crate) fn tell_addresses(&mut self) {
         if self.telling > 0 {
             return;
@@ -333,7 +333,7 @@ impl Worker {
     }
 }
 
-/// Link-local addresses are good on one link only; which link, programs cannot say.
+/// Link-local addresses are valid on one link only, and programs cannot name the link.
 fn is_told(address: IpAddr) -> bool {
     !matches!(address, IpAddr::V6(ip) if wire::ipv6::is_link_local(ip))
 }

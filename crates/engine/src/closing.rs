@@ -1,4 +1,4 @@
-//! The end of endpoints, of sessions and of clients that broke the contract.
+//! Closing of endpoints and sessions, and of clients that broke the contract.
 
 use port::Claim;
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ impl Worker {
         if self.endpoint(place, index).is_none_or(|one| matches!(one.role, Role::Free)) {
             return Err(Errno::BADF);
         }
-        // Others who hold it go on with it, and see nothing of a reset either.
+        // Other holders continue to use it, so there is no reset either.
         if !self.leave_to_heirs(place, index) {
             self.end_endpoint(place, index, abort);
         }
@@ -28,9 +28,9 @@ impl Worker {
         Ok(Reply::Done)
     }
 
-    /// Ends what an endpoint is used for; it is free afterwards, but not yet in the list.
+    /// Ends the use of an endpoint. It is free afterwards, but not yet in the free list.
     pub(crate) fn end_endpoint(&mut self, place: u32, index: u32, abort: bool) {
-        // What was written and read before the close counts.
+        // Data written and consumed before the close counts.
         match self.endpoint(place, index).map(|one| &one.role) {
             Some(Role::Stream(_)) => {
                 self.learn_consumed(place, index);
@@ -66,7 +66,7 @@ impl Worker {
                     if let Some(key) = kept {
                         self.release_socket(key);
                     }
-                    // Another waiter may have to take over.
+                    // Another waiting process may have to take over.
                     self.on_pending(listener, true);
                 }
             }
@@ -76,7 +76,7 @@ impl Worker {
                 }
                 if let Ok(info) = self.stack.udp_info(datagram.id) {
                     let _ = self.stack.udp_close(self.now, datagram.id);
-                    // Whoever has its port in common goes on.
+                    // Other sockets that share its port continue.
                     if info.sharing == Sharing::Alone || !self.stack.udp_is_bound(info.bound) {
                         for local in places(info.bound) {
                             self.release_claim(Claim::Udp(local));
@@ -93,10 +93,10 @@ impl Worker {
         if let Some(session) = self.sessions.at(place) {
             session.release_pages(&mut stream.receive);
         }
-        // A connection that has died already takes none of these.
+        // A dead connection accepts none of these calls.
         let _ = self.stack.tcp_written(now, id, stream.send.list.end());
-        // As the kernel's tcp_max_orphans: else a program that closes and never waits could take
-        // the sockets of all others.
+        // Like the kernel's tcp_max_orphans: otherwise a program that closes without waiting could
+        // use up the sockets of all others.
         let stays = !abort
             && !stream.send.is_cut
             && self.stack.tcp_levels(id).is_ok_and(|levels| !levels.state.is_over());
@@ -121,8 +121,8 @@ impl Worker {
         }
     }
 
-    /// Ends a closed connection that gets nowhere, so that another has its place: peers that shut their
-    /// windows would otherwise take the last data of all others. `false`: none was found.
+    /// Ends a closed connection without progress, so that another has its place: otherwise peers
+    /// with closed windows would delay the last data of all others. `false`: none was found.
     fn end_stuck_orphan(&mut self, place: u32) -> bool {
         let (stack, now) = (&self.stack, self.now);
         let session = self.sessions.at(place);
@@ -134,7 +134,7 @@ impl Worker {
         true
     }
 
-    /// Whether `id` is the connection in an orphan's place.
+    /// Whether `id` is the connection in this orphan slot.
     pub(crate) fn is_orphan(&self, place: u32, orphan: u32, id: SocketId) -> bool {
         self.sessions.peek(place).is_some_and(|session| is_there(&session.orphans, orphan, id))
     }
@@ -194,7 +194,7 @@ impl Worker {
         }
         if let Some(session) = self.sessions.at(place) {
             session.pool.revoke_granted();
-            // Only now: the session goes with its last orphan, and some end at once.
+            // Not earlier: the session is removed with its last orphan, and some end at once.
             session.dying_since = Some(now.0);
         }
         self.due.polled.remove_session(place);
@@ -202,14 +202,14 @@ impl Worker {
         self.forget_if_done(place);
     }
 
-    /// What a program asked for before it ended is still done: it may have closed its endpoints
-    /// in order and left at once.
+    /// Serves the requests that a program made before it ended: it may have closed its endpoints in
+    /// order and exited at once.
     fn serve_last(&mut self, place: u32) {
         let mut activity = Activity::default();
         let Some(session) = self.sessions.at(place) else { return };
         let lanes = session.lanes.len() as u16;
-        // What an honest program can have left: two doorbells for each endpoint, and rings full
-        // of requests. One that still writes to its region gets no more than that.
+        // An honest program leaves at most two doorbells per endpoint and full request rings. A
+        // program that keeps writing to its region gets no more than that.
         let mut rounds = 2 * session.endpoints.len() / DOORBELL_BATCH + 4 * usize::from(lanes);
         for lane in 0..lanes {
             let mut requests = self.limits.request_slots as usize;
@@ -248,7 +248,7 @@ impl Worker {
         }
     }
 
-    /// Gives up what dead programs' connections have not delivered in time.
+    /// Drops connections of dead programs that have not delivered their data in time.
     pub(crate) fn end_lingering(&mut self) {
         let now = self.now;
         while let Some((deadline, key)) = self.dying.front().copied() {

@@ -1,4 +1,4 @@
-//! What an engine is configured with. Every limit has a counter of how often it was met.
+//! Configuration of an engine. Every limit has a counter of the times it was hit.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -25,57 +25,57 @@ pub use bounds::BadLimit;
 /// How a worker waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Poll {
-    /// Never sleeps for want of work: lowest latency, a whole core.
+    /// Never sleeps when idle: lowest latency, a whole core.
     Busy,
-    /// Sleeps after a spell of idle polling.
+    /// Sleeps after a period of idle polling.
     #[default]
     Adaptive,
 }
 
-/// A listener or UDP socket that is served from now on.
+/// A listener or UDP socket that the engine has begun to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accelerated {
-    /// Which of the two.
+    /// TCP or UDP.
     pub protocol: Protocol,
-    /// Where.
+    /// Its local address.
     pub local: SocketAddr,
 }
 
 /// A running engine's settings.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Where clients attach: a SOCK_SEQPACKET socket in the file system.
+    /// Control socket to which clients attach: SOCK_SEQPACKET, in the file system.
     pub socket: PathBuf,
     /// Permission bits of the socket; whoever may write to it may attach.
     pub socket_mode: u32,
-    /// Group of the socket, by its number; that of the engine when `None`.
+    /// Group id of the socket; `None` for the engine's own.
     pub socket_group: Option<u32>,
     /// The core that the worker is pinned to; `None` leaves it to the scheduler.
     pub core: Option<usize>,
     /// How the worker waits.
     pub poll: Poll,
-    /// Bounds of everything.
+    /// Limits.
     pub limits: Limits,
-    /// What may be accelerated.
+    /// Rules on what may be accelerated.
     pub rules: Rules,
-    /// Told by whoever confirms that an engine on trial is to stay.
+    /// Signalled when an engine on trial is confirmed.
     pub trial: Option<Arc<Trial>>,
-    /// Hears of every listener and UDP socket that is served, as long as it keeps up (counter
-    /// `accelerated_untold`).
+    /// Receives every listener and UDP socket that the engine begins to serve, as long as the
+    /// receiver keeps up (counter `accelerated_untold`).
     pub accelerated: Option<SyncSender<Accelerated>>,
-    /// How TCP behaves.
+    /// Settings of TCP.
     pub tcp: TcpSettings,
-    /// Who may open raw endpoints beside those who show a packet socket.
+    /// Users who may open raw endpoints, in addition to those who pass a packet socket.
     pub raw: Vec<RawRule>,
-    /// Names of ports whose interface lies in another network namespace: a packet socket of the
-    /// engine's own entitles to nothing there.
+    /// Names of ports whose interface is in another network namespace, where a packet socket of the
+    /// engine's namespace grants no right.
     pub ports_elsewhere: Vec<String>,
-    /// Ports that pass frames on to each other.
+    /// Ports that forward frames to each other.
     pub bridges: Vec<BridgeRule>,
-    /// Interfaces of the kernel's that show what ports receive and send.
+    /// Kernel interfaces that show the frames that ports receive and send.
     pub mirrors: Vec<MirrorRule>,
-    /// The engine's end of a control connection with a relay, through which other processes use the
-    /// connections of a program. Without one they cannot.
+    /// The engine's end of a control connection to a relay, through which other processes use a
+    /// program's connections. `None`: they cannot.
     pub relay: Option<Arc<OwnedFd>>,
 }
 
@@ -106,18 +106,18 @@ impl EngineConfig {
 pub struct PortSetup {
     /// The port.
     pub port: Box<dyn Port>,
-    /// The engine's own addresses on its link. Those of a port that shares its interface with the
-    /// kernel, and its gateway and routes, are the kernel's instead.
+    /// The engine's own addresses on its link. For a port that shares its interface, addresses,
+    /// gateway and routes are the kernel's instead.
     pub addresses: Vec<Cidr>,
-    /// Next hop for what is off the link.
+    /// Next hop for destinations off the link.
     pub gateway: Option<IpAddr>,
-    /// Other ways through the port.
+    /// Other routes through the port.
     pub routes: Vec<Destination>,
-    /// Whether and how it speaks IPv6.
+    /// Whether and how the port uses IPv6.
     pub ipv6: Ipv6Mode,
 }
 
-/// What messages to other hosts are sent in; both are received.
+/// Encapsulation of messages to other hosts; both are received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encapsulation {
@@ -131,7 +131,7 @@ pub enum Encapsulation {
 /// How hosts exchange messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageSettings {
-    /// In what they are sent.
+    /// Encapsulation of sent messages.
     pub encapsulation: Encapsulation,
     /// UDP port of the datagrams.
     pub port: u16,
@@ -149,24 +149,23 @@ impl Default for MessageSettings {
     }
 }
 
-/// UDP port of messages, unless the configuration says otherwise.
+/// Default UDP port of messages.
 const MESSAGE_PORT: u16 = 26870;
 
-/// Bounds of everything that could otherwise grow, with the defaults of a small machine.
+/// Limits on everything that could otherwise grow, with defaults for a small machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Sessions at a time (counter `sessions_refused`).
+    /// Concurrent sessions (counter `sessions_refused`).
     pub sessions: u16,
-    /// Sessions of one user at a time, root excepted (counter `sessions_refused_of_user`).
+    /// Concurrent sessions of one user except root (counter `sessions_refused_of_user`).
     pub sessions_per_user: u16,
-    /// Endpoints of all sessions of one user at a time, root excepted (counter
-    /// `endpoints_exhausted_of_user`).
+    /// Endpoints of all sessions of one user except root (counter `endpoints_exhausted_of_user`).
     pub endpoints_per_user: u32,
-    /// Bytes of shared memory that the sessions of one user hold when another one attaches, root
-    /// excepted (counter `sessions_refused_memory`). Pages count that have been used, not the
-    /// address space of the regions.
+    /// Bytes of shared memory that the sessions of one user except root hold when another one
+    /// attaches (counter `sessions_refused_memory`). Only touched pages count, not the address
+    /// space of the regions.
     pub memory_per_user: u64,
-    /// Control connections at a time, observers included (counter `control_refused`).
+    /// Concurrent control connections, observers included (counter `control_refused`).
     pub control_connections: u16,
     /// Contexts of a session.
     pub contexts: u16,
@@ -176,7 +175,7 @@ pub struct Limits {
     pub request_slots: u32,
     /// Slots of each stock ring.
     pub stock_slots: u32,
-    /// Buffers kept in the stock of a lane in use.
+    /// Buffers kept in the stock of an active lane.
     pub stock_target: u32,
     /// Descriptors in an endpoint's send queue.
     pub send_slots: u32,
@@ -186,11 +185,12 @@ pub struct Limits {
     pub buffer_bytes: u32,
     /// Buffers of a session (counter `buffers_exhausted`).
     pub buffers: u32,
-    /// Descriptors copied and not yet acknowledged, of a session (counter `spans_exhausted`).
+    /// Descriptors of a session that were copied and are not acknowledged (counter
+    /// `spans_exhausted`).
     pub spans: u32,
-    /// Early bytes kept for one connection that is not accepted yet (counter `stash_full`).
+    /// Early bytes kept for one connection that is not yet accepted (counter `stash_full`).
     pub stash_connection_bytes: usize,
-    /// Early bytes kept for all connections not accepted yet (counter `stash_full`).
+    /// Early bytes kept for all connections that are not yet accepted (counter `stash_full`).
     pub stash_total_bytes: usize,
     /// Frames received per port and turn.
     pub frames_per_turn: usize,
@@ -198,28 +198,28 @@ pub struct Limits {
     pub doorbells_per_turn: usize,
     /// Requests served per lane and turn.
     pub requests_per_turn: usize,
-    /// News of the stack taken at a time.
+    /// Stack events taken at a time.
     pub events_per_turn: usize,
     /// Frames sent per turn.
     pub transmits_per_turn: usize,
     /// Nanoseconds without a doorbell or request after which a lane is no longer polled.
     pub lane_idle_ns: u64,
-    /// Nanoseconds that the connections of a dead program may take to deliver what it sent.
+    /// Nanoseconds in which the connections of a dead program may deliver its data.
     pub linger_ns: u64,
-    /// TCP connections of all sessions, those not accepted yet among them (counter
+    /// TCP connections of all sessions, including those not yet accepted (counter
     /// `requests_limited` and drops of the stack).
     pub sockets: u32,
     /// Listeners (counter `listeners_refused`).
     pub listeners: u32,
-    /// Listeners of one user, root excepted (counter `listeners_refused`).
+    /// Listeners of one user except root (counter `listeners_refused`).
     pub listeners_per_user: u32,
     /// UDP sockets (counter `udp_sockets_refused`).
     pub udp_sockets: u32,
-    /// UDP sockets of one user, root excepted (counter `udp_sockets_refused`).
+    /// UDP sockets of one user except root (counter `udp_sockets_refused`).
     pub udp_sockets_per_user: u32,
     /// How hosts exchange messages; the same on all of them.
     pub messages: MessageSettings,
-    /// Neighbours remembered; the least recently used is forgotten (counted by the stack).
+    /// Neighbours kept; the least recently used is evicted (counted by the stack).
     pub neighbors: u32,
 }
 
@@ -263,18 +263,18 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Buffers that must be free for a connection to be accepted: what it received early has been
-    /// acknowledged and must find room.
+    /// Buffers that must be free to accept a connection: its early bytes are already acknowledged
+    /// and need room.
     pub(crate) fn accept_buffers(&self) -> usize {
         self.stash_connection_bytes / self.buffer_bytes as usize + 2
     }
 
-    /// Shared memory that a session uses as soon as it has something to do: the stock of its lane.
+    /// Shared memory that a session uses as soon as it is active: the stock of its lane.
     pub fn session_bytes_first(&self) -> u64 {
         u64::from(self.stock_target) * u64::from(self.buffer_bytes)
     }
 
-    /// The geometry that sessions get from an engine with `workers` workers.
+    /// The geometry of sessions of an engine with `workers` workers.
     pub fn geometry(&self, workers: u16) -> Geometry {
         Geometry {
             region_bytes: 0,

@@ -1,5 +1,5 @@
-//! The control thread: lets clients attach, checks their authority over ports, answers observers.
-//! It does everything that makes system calls on behalf of a client, so that workers do not.
+//! The control thread: attaches clients, checks their right to ports, answers observers. It makes
+//! all system calls on behalf of clients, so that workers make none.
 
 pub mod authority;
 pub mod capture;
@@ -63,8 +63,8 @@ use crate::stats::Counters;
 use crate::trial::Trial;
 use shm::stats::StatsPage;
 
-/// Whether a client may see and decide what concerns all users.
-/// What tells this engine from those before it.
+/// Whether a client may see and decide matters that concern all users.
+/// Distinguishes this engine from its predecessors.
 fn incarnation() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     (now.tv_sec as u64).wrapping_mul(1_000_000).wrapping_add(now.tv_nsec as u64 / 1000)
@@ -79,56 +79,56 @@ fn addresses_of(interfaces: &[InterfaceInfo]) -> Vec<IpAddr> {
     all.map(|(address, _)| *address).collect()
 }
 
-/// Whether no interface has IPv6 addresses that are first to be asked for.
+/// Whether duplicate address detection has finished on all interfaces.
 fn is_settled(interfaces: &[InterfaceInfo]) -> bool {
     let mut ours = interfaces.iter().filter(|interface| !interface.shared);
     ours.all(|interface| interface.addresses.iter().all(|(own, _)| own.is_ipv4()))
 }
 
-/// Connections accepted before others are served again.
+/// Connections accepted in a row before others are served.
 const ACCEPTS_PER_ROUND: usize = 64;
 
-/// Why nobody is let in, and no message taken.
+/// The refusal when the engine is out of descriptors.
 const NO_DESCRIPTORS: &str = "the engine has no descriptors left; raise its limit (ulimit -n)";
 
-/// Between two tries to get the spare descriptor back.
+/// Pause between attempts to get the spare descriptor back.
 const SPARE_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the thread woke for.
+/// What woke the thread.
 struct Ready {
-    /// Connections at which something happened, and what.
+    /// Connections with events, and their events.
     ready: Vec<(u64, PollFlags)>,
-    /// Somebody connects.
+    /// There is a connection to accept.
     accept: bool,
-    /// The kernel has news of sockets that were shown.
+    /// The kernel has notifications about passed sockets.
     rights: bool,
-    /// The kernel has news of its interfaces.
+    /// The kernel has notifications about its interfaces.
     kernel: bool,
-    /// Something has left the directory of the control socket.
+    /// A file has been removed from the directory of the control socket.
     left: bool,
 }
 
-/// What a connection has become.
+/// The stage of a connection.
 enum Stage {
     /// Has not said hello.
     New,
     Session(SessionKey),
-    /// A program that has no session, and may say which listeners it has.
+    /// A program without a session, which may report its listeners.
     Bystander,
     Observer,
-    /// A child that was forked, and holds connections of its parent.
+    /// A forked child that holds connections of its parent.
     Heir(HeirKey),
 }
 
-/// What is to happen next at a connection.
+/// What a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// It may say something.
+    /// A message of the client.
     Message,
-    /// It has asked the worker something. Until that is answered nothing more is read from it, so
-    /// that what it asks in the meantime waits in its own socket.
+    /// An answer of the worker. Nothing is read from the connection before that, so further
+    /// requests wait in its own socket.
     Answer,
-    /// It is to read what it was told so far before the list goes on at this place.
+    /// Room in its socket, to continue the list at this place.
     Room { place: usize },
 }
 
@@ -137,23 +137,23 @@ struct Connection {
     peer: Peer,
     stage: Stage,
     next: Next,
-    /// The socket that it asks the worker to serve.
+    /// The socket that the worker was asked to serve.
     asked: Option<Accelerated>,
-    /// The raw endpoint that it asks the worker for.
+    /// The raw endpoint that the worker was asked to open.
     opening: Option<raw::Opening>,
 }
 
-/// What the control thread is told of the configuration.
+/// The part of the configuration that the control thread uses.
 pub struct Policy {
-    /// Bounds of everything.
+    /// Limits.
     pub limits: Limits,
-    /// What may be accelerated.
+    /// Rules on what may be accelerated.
     pub rules: Rules,
-    /// Who may handle frames.
+    /// Rights to raw frames.
     pub raw: raw::RawPolicy,
-    /// Set while the engine may have to go again.
+    /// Set while the engine is on trial.
     pub trial: Option<Arc<Trial>>,
-    /// Hears of what is served.
+    /// Receives every socket that the engine begins to serve.
     pub accelerated: Option<SyncSender<Accelerated>>,
 }
 
@@ -202,28 +202,28 @@ pub struct Control {
     connections: BTreeMap<u64, Connection>,
     /// Sessions whose memory has not all been returned.
     sessions: BTreeMap<SessionKey, Granted>,
-    /// Greater each time that an engine starts: microseconds since 1970.
+    /// Greater with each start of an engine: microseconds since 1970.
     incarnation: u64,
     next_id: u64,
     buffer: Vec<u8>,
     rights: Rights,
     holds: Holds,
     message_port: MessagePort,
-    /// Where a port shares its interface with the kernel.
+    /// Set if a port shares its interface with the kernel.
     kernel: Option<Kernel>,
     discard: Discard,
-    /// Given up for a moment when no descriptor is left, to refuse whoever connects.
+    /// Closed for a moment when the engine is out of descriptors, to refuse connecting clients.
     spare: Option<OwnedFd>,
     complaints: Complaints,
     listings: Listings,
     questions: Questions,
     tickets: Tickets,
     stop: Arc<exchange::Stop>,
-    /// The engine's end has begun: nobody new is let in.
+    /// The engine has begun to end: no more programs are admitted.
     is_ending: bool,
-    /// The kernel chooses its ways by rules that the engine does not follow.
+    /// The kernel has routing rules that the engine does not follow.
     has_rules: bool,
-    /// Whether it is known of the configured addresses whether they may be used.
+    /// Duplicate address detection of the configured addresses has finished.
     settled: bool,
 }
 
@@ -293,7 +293,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Serves until told to stop.
+    /// Serves until it is stopped.
     pub fn run(mut self) {
         privileges::keep_or_warn(match self.kernel {
             Some(_) => privileges::CONTROL,
@@ -333,7 +333,7 @@ impl Control {
                 self.restore_socket();
             }
         }
-        // The worker's last words.
+        // The last answers of the worker.
         for answer in self.answers.take() {
             if let Answer::Ending(stage) = answer {
                 leaving::say(stage);
@@ -345,12 +345,12 @@ impl Control {
         let mut fds = Vec::with_capacity(self.connections.len() + 6);
         fds.push(PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN));
         fds.push(PollFd::from_borrowed_fd(self.answers.signal().fd(), PollFlags::IN));
-        // Who comes before it is known which addresses may be used waits a moment.
+        // A client that connects before duplicate address detection has finished waits.
         let is_welcome = self.settled && self.spare.is_some();
         let welcome = if is_welcome { PollFlags::IN } else { PollFlags::empty() };
         fds.push(PollFd::new(&self.socket.fd, welcome));
         fds.push(PollFd::from_borrowed_fd(self.rights.fd(), PollFlags::IN));
-        // Without one, the same descriptor twice does no harm.
+        // Without one, polling the same descriptor twice does no harm.
         let kernel = self.kernel.as_ref().map_or(self.rights.fd(), Kernel::fd);
         fds.push(PollFd::from_borrowed_fd(kernel, PollFlags::IN));
         let left = self.socket.watch().unwrap_or(self.rights.fd());
@@ -363,8 +363,8 @@ impl Control {
             };
             fds.push(PollFd::new(&connection.fd, wanted));
         }
-        // The kernel's interfaces or sockets are to be looked at again in a moment, or a descriptor
-        // may be free again.
+        // The kernel's interfaces or sockets are due to be read again, or a descriptor may have
+        // become free.
         let due = self.kernel.as_ref().and_then(Kernel::due).into_iter();
         let no_spare = self.spare.is_none().then_some(SPARE_PAUSE);
         let due = due.chain(self.rights.due()).chain(no_spare).min();
@@ -384,7 +384,7 @@ impl Control {
         Ok(Ready { ready, accept, rights, kernel, left })
     }
 
-    /// Sockets that were shown have lost the right to their port.
+    /// Passed sockets have lost the right to their port.
     fn end_rights(&mut self, ended: Ended) {
         for key in ended.keys {
             self.worker.send(Command::RightEnded(key));
@@ -409,7 +409,7 @@ impl Control {
     }
 
     fn accept(&mut self) {
-        // Bounded: those who are connected have their turn between floods of connections.
+        // Bounded: connected clients have their turn between floods of connections.
         for _ in 0..ACCEPTS_PER_ROUND {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(&self.socket.fd, flags) {
@@ -421,12 +421,12 @@ impl Control {
         }
     }
 
-    /// Puts the control socket back where programs look for it.
+    /// Creates the control socket again at its path.
     fn restore_socket(&mut self) {
         match self.socket.restored() {
             None => {}
             Some(Ok(again)) => {
-                // Whoever waits at the old one comes in before it goes.
+                // Clients that wait at the old one are accepted before it is closed.
                 self.accept();
                 self.socket = again;
                 self.spare = rustix::io::fcntl_dupfd_cloexec(&self.socket.fd, 0).ok();
@@ -473,9 +473,9 @@ impl Control {
         );
     }
 
-    /// Ends the oldest connection that has said nothing yet, else the oldest observer, of the user who
-    /// has most of them: nobody can keep programs from attaching by connecting and waiting, nor end
-    /// the connections of others by it.
+    /// Ends the oldest connection that has not said hello, or else the oldest observer, of the user
+    /// who has most of them. Thus no user can keep programs from attaching by idle connections, or
+    /// end the connections of others.
     fn make_room(&mut self) -> bool {
         let oldest = |wanted: fn(&Stage) -> bool| {
             let mut by_user = BTreeMap::<u32, (usize, u64)>::new();
@@ -493,7 +493,7 @@ impl Control {
         found.is_some()
     }
 
-    /// No descriptor is left: whoever connects is told so, rather than left waiting while this
+    /// Out of descriptors: connecting clients are refused, rather than left waiting while this
     /// thread spins.
     fn refuse_without_descriptors(&mut self) {
         self.spare = None;
@@ -515,7 +515,7 @@ impl Control {
     fn refuse(&self, fd: &OwnedFd, reason: &str) {
         let refused =
             FromEngine::Refused { contract: CONTRACT_VERSION, reason: reason.to_string() };
-        // A client that cannot take its refusal sees the hang-up.
+        // A client that cannot receive its refusal sees the hang-up.
         let _ = connection::send(fd.as_fd(), &refused, &[]);
     }
 
@@ -523,11 +523,11 @@ impl Control {
         let Some(connection) = self.connections.get(&id) else { return };
         match connection.next {
             Next::Message => self.on_readable(id),
-            // Nothing was waited for; only a hang-up is told nevertheless.
+            // No event was requested; only a hang-up is reported anyway.
             Next::Answer => self.drop_connection(id),
             Next::Room { place } if found.contains(PollFlags::OUT) => self.list(id, place),
             Next::Room { .. } => {
-                // It asks more instead of reading, or is gone.
+                // The client sends more requests instead of reading, or is gone.
                 if !found.contains(PollFlags::HUP) {
                     self.note_deaf(id);
                 }
@@ -547,7 +547,7 @@ impl Control {
     }
 
     fn on_readable(&mut self, id: u64) {
-        // Bounded, so that one talkative client cannot keep the thread.
+        // Bounded, so that one busy client cannot keep the thread.
         for _ in 0..16 {
             let Some(connection) = self.connections.get(&id) else { return };
             if connection.next != Next::Message {
@@ -563,7 +563,7 @@ impl Control {
                 }
                 Received::Garbage(what, fds) => {
                     let Some(connection) = self.connections.get(&id) else { return };
-                    // It ends in any case.
+                    // The connection ends in any case.
                     let _ = self.discard.close(connection.peer.uid, fds);
                     self.counters.control_garbage.increment();
                     self.complain(id, &format!("{what}; dropped"));
@@ -584,7 +584,7 @@ impl Control {
                 self.lose_relay();
             }
             self.listings.forget(id);
-            // It may hold messages with descriptors in them that were never looked at.
+            // It may hold unread messages with descriptors.
             let (uid, fd) = (connection.peer.uid, connection.fd);
             match connection.stage {
                 Stage::Session(key) => {
@@ -598,7 +598,7 @@ impl Control {
                 }
                 Stage::New | Stage::Bystander => self.discard.hang_up(uid, fd),
                 Stage::Observer => {
-                    // A capture may hold a copy, and hangs up once all is written.
+                    // A capture may hold a copy, and hangs up once everything is written.
                     let _ = self.discard.close(uid, vec![fd]);
                     self.captures.end(id);
                 }
@@ -732,7 +732,7 @@ impl Control {
         }
     }
 
-    /// A session does not get what it asks for.
+    /// Refuses an endpoint to a session.
     fn refuse_endpoint(&mut self, id: u64, serial: u32, refusal: Refusal) -> bool {
         self.counters.authority_refused.increment();
         let Refusal { errno, reason } = refusal;
@@ -822,7 +822,7 @@ impl Control {
                 self.settled |= settled;
             }
             Answer::Ending(stage) => self.on_ending(stage),
-            // The worker has ended the session already; the hang-up tells the client.
+            // The worker has already ended the session; the hang-up tells the client.
             Answer::Breached(session, breach) => {
                 self.complain(
                     session.0,
@@ -861,14 +861,14 @@ impl Control {
         }
     }
 
-    /// From now on the connection is not read until [`Control::answer`].
+    /// The connection is not read until [`Control::answer`].
     fn wait_for_answer(&mut self, id: u64) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.next = Next::Answer;
         }
     }
 
-    /// Gives the answer that a connection waits for.
+    /// Sends the answer for which a connection waits.
     fn answer(&mut self, id: u64, message: &FromEngine) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.next = Next::Message;

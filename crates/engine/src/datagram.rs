@@ -14,22 +14,22 @@ use crate::stats::Counters;
 /// Datagrams in a buffer start at multiples of this.
 const ALIGN: u32 = 64;
 
-/// Buffers that a socket may hold without being asked to ring when it has read them.
+/// Buffers that a socket may hold before the client is asked to ring when it has read them.
 const BUFFERS_UNASKED: usize = 2;
 
-/// Most spans of one datagram: full buffers of the smallest size, and some remnants.
+/// Maximum number of spans of one datagram: full buffers of the smallest size, and some remainders.
 const SPANS_MAX: usize = 80;
 
-/// Most bytes before a datagram's payload.
+/// Maximum bytes before a datagram's payload.
 const HEAD_MAX: usize =
     (DATAGRAM_HEADER_BYTES + DATAGRAM_STAMP_BYTES) as usize + ERROR_REPORT_BYTES;
 
-/// A datagram whose sender asked when it is sent.
+/// A datagram whose sender asked for its transmit time.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
-    /// Its header as the client has written it.
+    /// Its header as the client wrote it.
     pub header: DatagramHeader,
-    /// The number by which the program knows it.
+    /// The program's number for it.
     pub number: u64,
 }
 
@@ -60,8 +60,8 @@ pub fn numbered(interface: InterfaceIndex) -> u32 {
 }
 
 impl Session {
-    /// Copies a datagram (or several coalesced ones) behind its header into the receive queue.
-    /// `false`: at least one found no room.
+    /// Copies a datagram (or several coalesced ones) after its header to the receive queue.
+    /// `false`: there was no room for at least one.
     pub fn store_datagram(
         &mut self,
         to: EndpointSocket,
@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// When something comes now, where that is to be told.
+    /// The arrival time of data that arrives now, if it is recorded.
     fn arrival_of(&self, index: u32, now: Instant) -> Option<u64> {
         match self.endpoints.get(index as usize).map(|endpoint| &endpoint.role) {
             Some(Role::Datagram(datagram)) => datagram.is_stamped.then_some(now.0),
@@ -110,8 +110,8 @@ impl Session {
         }
     }
 
-    /// Puts into the receive queue that a datagram was sent, as its program has asked; with the
-    /// `packet`, from its link's header on, where it wants that.
+    /// Puts a transmit report into the receive queue, as requested by the program; if wanted, with
+    /// the `packet` from its link header on.
     pub fn store_sent(
         &mut self,
         to: EndpointSocket,
@@ -142,7 +142,7 @@ impl Session {
         all
     }
 
-    /// Puts the report of an error into the receive queue, with what came back of the datagram.
+    /// Puts an error report into the receive queue, with the quoted part of the datagram.
     pub fn store_error(
         &mut self,
         to: EndpointSocket,
@@ -191,20 +191,20 @@ impl Session {
         let own_bytes = header.head_bytes() as usize;
         let head_bytes = own_bytes + report.len();
         let total = head_bytes + bytes.len();
-        // Each descriptor's span lies in one buffer; all but the last fill theirs.
+        // Each descriptor's span is within one buffer; all but the last fill theirs.
         let parts = total.div_ceil(geometry.buffer_bytes as usize);
         let is_full = |datagram: &Datagram, pushed: u64| {
             (pushed - datagram.consumed).saturating_add(parts as u64) > slots
         };
-        // Reports of errors are few, and wait elsewhere when they are found.
+        // Error reports are few, and are queued elsewhere when they are found.
         let is_counted = !header.flags.contains(DatagramFlags::ERROR);
         let lacks_room = |datagram: &Datagram| {
             is_counted && datagram.room.as_ref().is_some_and(|room| !room.admits(bytes.len()))
         };
         match self.endpoints.get(index as usize) {
             Some(Endpoint { view, role: Role::Datagram(datagram), .. }) if datagram.id == id => {
-                // Whenever another buffer is wanted, so that a socket holds what is unread and
-                // not every buffer that its queue could name.
+                // Only when another buffer is needed, so that a socket holds the buffers of unread
+                // data and not every buffer that its queue could name.
                 let wants_buffer = datagram.fill as usize + total > geometry.buffer_bytes as usize;
                 if wants_buffer
                     || is_full(datagram, view.received())
@@ -267,14 +267,14 @@ impl Session {
         true
     }
 
-    /// Lets the client see what was received; `false` when there is nothing new.
+    /// Publishes received datagrams to the client; `false` if there are none.
     pub fn publish_datagrams(&mut self, index: u32) -> bool {
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
         let Role::Datagram(datagram) = &mut endpoint.role else { return false };
         if !std::mem::take(&mut datagram.unpublished) {
             return false;
         }
-        // A socket that holds several buffers is to say when it has read them.
+        // A socket that holds several buffers must ring when it has read them.
         let received = endpoint.view.received();
         let wanted = if datagram.buffers.len() > BUFFERS_UNASKED { received } else { u64::MAX };
         endpoint.view.set_wanted(wanted);
@@ -282,7 +282,7 @@ impl Session {
         true
     }
 
-    /// Looks at how many datagrams the client has read, and takes their buffers back.
+    /// Reads how many datagrams the client has consumed, and takes their buffers back.
     pub fn learn_datagrams_consumed(&mut self, index: u32) {
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return };
         let Role::Datagram(datagram) = &mut endpoint.role else { return };
@@ -303,8 +303,8 @@ impl Session {
         }
     }
 
-    /// The datagram that is to be sent next: its header and number, how many bytes of it are sent
-    /// already, and in `payload` where its bytes lie. It stays the next one until
+    /// The next datagram to send: its header and number, how many bytes of it are already sent, and
+    /// in `payload` the location of its bytes. It remains the next one until
     /// [`Session::finish_datagram`].
     pub fn next_datagram(
         &mut self,
@@ -314,7 +314,7 @@ impl Session {
         let endpoint = self.endpoints.get_mut(index as usize)?;
         let lane = endpoint.lane;
         let Role::Datagram(datagram) = &mut endpoint.role else { return None };
-        // Bounded, as a client may push empty descriptors without end.
+        // Bounded, because a client may push empty descriptors without end.
         for _ in 0..self.region.geometry().send_slots {
             if datagram.is_whole {
                 break;
@@ -338,7 +338,7 @@ impl Session {
                 return None;
             }
             if descriptor.span.len == 0 {
-                // It only closes its buffer.
+                // This descriptor only closes its buffer.
                 self.pool.drop_span(buffer);
                 continue;
             }
@@ -379,8 +379,8 @@ impl Session {
         Some((id, told, sent_bytes))
     }
 
-    /// So many bytes of the datagram of [`Session::next_datagram`] are sent, as datagrams of their
-    /// own.
+    /// So many bytes of the datagram of [`Session::next_datagram`] were sent, as separate
+    /// datagrams.
     pub fn note_datagram_sent(&mut self, index: u32, bytes: u32) {
         if let Some(Endpoint { role: Role::Datagram(datagram), .. }) =
             self.endpoints.get_mut(index as usize)
@@ -389,7 +389,7 @@ impl Session {
         }
     }
 
-    /// The datagram of [`Session::next_datagram`] is sent, or given up.
+    /// The datagram of [`Session::next_datagram`] was sent or dropped.
     pub fn finish_datagram(&mut self, index: u32) {
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return };
         let Role::Datagram(datagram) = &mut endpoint.role else { return };
@@ -403,11 +403,11 @@ impl Session {
         }
     }
 
-    /// Gives up what the client still wanted to send: the socket closes. Each descriptor is
-    /// accounted for all the same, for the buffers come back by that.
+    /// Drops unsent datagrams of a closing socket. Each descriptor is still accounted for, because
+    /// that returns the buffers.
     pub fn drop_unsent_datagrams(&mut self, index: u32, counters: &Counters) {
         let mut payload = Vec::new();
-        // Bounded, as a client may go on pushing meanwhile.
+        // Bounded, because a client may keep pushing.
         for _ in 0..self.region.geometry().send_slots {
             if self.next_datagram(index, &mut payload).is_none() {
                 break;
@@ -417,7 +417,7 @@ impl Session {
         }
     }
 
-    /// Lets the client see what was sent; `false` when there is nothing new.
+    /// Publishes sent datagrams to the client; `false` if there are none.
     pub fn publish_sent_datagrams(&mut self, index: u32) -> bool {
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
         let Role::Datagram(datagram) = &mut endpoint.role else { return false };
@@ -429,7 +429,7 @@ impl Session {
         true
     }
 
-    /// Gives everything of a datagram endpoint back.
+    /// Returns all buffers of a datagram endpoint.
     pub fn release_datagrams(&mut self, datagram: &mut Datagram) {
         for (_, buffer) in datagram.buffers.drain(..) {
             self.pool.give_datagrams(buffer);

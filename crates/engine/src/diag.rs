@@ -1,4 +1,4 @@
-//! The kernel's own words about its sockets: requests and messages of sock_diag(7).
+//! The kernel's data about its sockets: requests and messages of sock_diag(7).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ pub const UDP: u8 = 17;
 pub const V4: u8 = 2;
 /// AF_INET6.
 pub const V6: u8 = 10;
-/// Family and protocol of every request that it takes to see all sockets of ours.
+/// Family and protocol of the requests needed to list all TCP and UDP sockets.
 pub const KINDS: [(u8, u8); 4] = [(V4, TCP), (V6, TCP), (V4, UDP), (V6, UDP)];
 
 /// SOCK_DIAG_BY_FAMILY of `linux/sock_diag.h`.
@@ -24,7 +24,7 @@ const BY_FAMILY: u16 = 20;
 const REQUEST_DUMP: u16 = 0x301;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// `struct nlmsghdr`: length u32, type u16 and ten bytes more.
+/// `struct nlmsghdr`: length u32, type u16 and ten more bytes.
 const HEADER: usize = 16;
 /// `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
@@ -41,12 +41,12 @@ const V6_ONLY: u16 = 11;
 /// Where the local port lies in a request.
 const REQUEST_PORT: usize = HEADER + 8;
 
-/// One message of the kernel's.
+/// One message from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// A socket: what follows the header, a `struct inet_diag_msg`.
     Socket(&'a [u8]),
-    /// Nothing more comes.
+    /// End of the list.
     Done,
     /// The request failed.
     Failed(Errno),
@@ -57,7 +57,7 @@ pub fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-/// The messages in what was received.
+/// The messages in a received buffer.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -89,12 +89,12 @@ pub fn cookie(socket: &[u8]) -> Option<u64> {
     Some(word(COOKIE + 4)? << 32 | word(COOKIE)?)
 }
 
-/// A socket of the kernel's.
+/// A kernel socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// TCP's state, which UDP sockets have, too.
+    /// TCP state number, also for UDP sockets.
     pub state: u8,
-    /// The address that it is bound to.
+    /// Its local address.
     pub local: SocketAddr,
     /// The interface that it is bound to, or 0.
     pub device: u32,
@@ -102,7 +102,7 @@ pub struct Row {
     pub cookie: u64,
     /// Its owner.
     pub uid: u32,
-    /// It is of IPv6 and has nothing to do with IPv4.
+    /// It is an IPv6 socket with IPV6_V6ONLY.
     pub v6_only: bool,
 }
 
@@ -157,8 +157,8 @@ pub fn request(family: u8, protocol: u8, states: u32, port: Option<u16>) -> [u8;
     request
 }
 
-/// A socket for requests, or for the news of `groups`, in the network namespace of the calling
-/// thread.
+/// A socket for requests, or for the notifications of `groups`, in the network namespace of the
+/// calling thread.
 ///
 /// # Errors
 /// Of socket(2) and bind(2).

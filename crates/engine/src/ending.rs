@@ -1,5 +1,5 @@
-//! The engine's end in order. It lets nobody new in, waits for the connections there are, closes
-//! what is left as close(2) would, and resets what cannot be delivered then.
+//! Orderly end of the engine. It admits no new connections, waits for existing ones, closes the
+//! rest as close(2) would, and resets what cannot be delivered.
 
 use port::Claim;
 use stack::SocketInfo;
@@ -12,39 +12,39 @@ use crate::endpoint::Role;
 use crate::sessions::Holder;
 use crate::worker::Worker;
 
-/// How often the connections are looked at.
+/// Interval between passes over the connections.
 const LOOK_EVERY_NS: u64 = 20_000_000;
-/// Sockets looked at in one turn.
+/// Sockets checked in one turn.
 const PLACES_PER_TURN: usize = 256;
-/// How often a change of what is left is told.
+/// Minimum interval between reports of the remaining connections.
 const TELL_EVERY_NS: u64 = 1_000_000_000;
-/// What closed connections are given to deliver what was written.
+/// Time for closed connections to deliver their data.
 const CLOSING_NS: u64 = 1_000_000_000;
 
 /// What has not ended yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// Connections that stand, are being opened, or still deliver.
+    /// Connections that are established, being opened, or still delivering.
     pub connections: usize,
     /// Programs attached.
     pub programs: usize,
 }
 
-/// How far the end is.
+/// Stage of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Nobody new is let in; connections are waited for.
+    /// No new connections are admitted; existing ones are waited for.
     Draining {
-        /// For how long at most, in nanoseconds.
+        /// Maximum wait, in nanoseconds.
         limit_ns: u64,
     },
-    /// So much is left.
+    /// Still waiting for these.
     Waiting(Left),
     /// The interfaces of all ports have been removed.
     Lost,
-    /// What is left is closed. Sessions have ended.
+    /// The rest is being closed. Sessions have ended.
     Closing(Left),
-    /// All is done.
+    /// Everything is closed.
     Ended {
         /// Connections that had to be reset.
         reset: usize,
@@ -56,12 +56,12 @@ pub enum Stage {
 pub(crate) struct Ending {
     is_closing: bool,
     has_ended: bool,
-    /// When this stage is over at the latest.
+    /// Deadline of this stage.
     until: u64,
-    /// Where a look goes on; `None` between two.
+    /// Where a pass continues; `None` between two.
     place: Option<usize>,
     next_look: u64,
-    /// Connections found by the look that goes on.
+    /// Connections found by the current pass.
     found: usize,
     told: Option<Left>,
     told_at: u64,
@@ -82,7 +82,7 @@ impl Ending {
     }
 }
 
-/// Whether a connection has yet to do something that its peer would miss.
+/// Whether a connection still has to do something that its peer would miss.
 fn is_live(info: &TcpInfo) -> bool {
     let is_delivered =
         info.state == TcpState::FinWait2 && matches!(Holder::of(info.owner), Holder::Orphan { .. });
@@ -92,20 +92,20 @@ fn is_live(info: &TcpInfo) -> bool {
 }
 
 impl Worker {
-    /// Whether new connections, listeners and connects are taken at all.
+    /// Whether new connections, listeners and connects are admitted.
     pub(crate) fn admits(&self) -> bool {
         self.is_open && self.ending.is_none()
     }
 
-    /// Takes nobody new while the kernel chooses its ways by rules that are not followed here, and
-    /// again when they are gone. Connections that stand go on.
+    /// Stops admitting new connections while the kernel has rules that the engine does not follow,
+    /// and resumes when they are gone. Established connections continue.
     pub(crate) fn set_open(&mut self, is_open: bool) {
         if std::mem::replace(&mut self.is_open, is_open) != is_open {
             self.renew_claims();
         }
     }
 
-    /// Claims what listens, or leaves it to the kernel but for connections that stand.
+    /// Claims listeners, or reverts them to the kernel except for established connections.
     fn renew_claims(&mut self) {
         let listens = self.admits();
         let all: Vec<u32> = self.listeners.iter().map(|(of, _)| of).collect();
@@ -134,8 +134,8 @@ impl Worker {
         }
     }
 
-    /// Begins the end: from now on new connections are the kernel's where it has the address, and
-    /// refused elsewhere.
+    /// Begins the end: new connections go to the kernel if it has the address, and are refused
+    /// otherwise.
     pub(crate) fn drain(&mut self, limit_ns: u64) {
         if self.ending.is_some() {
             return;
@@ -150,7 +150,7 @@ impl Worker {
         self.answers.push(Answer::Ending(Stage::Draining { limit_ns }));
     }
 
-    /// Waits for connections no longer, but closes them.
+    /// Stops waiting for connections and closes them.
     pub(crate) fn close_all(&mut self) {
         self.drain(0);
         if self.ending.as_ref().is_some_and(|ending| ending.is_closing) {
@@ -169,7 +169,7 @@ impl Worker {
         self.sessions.iter().filter(|(_, session)| session.is_served()).count()
     }
 
-    /// All at once: only when the waiting is over.
+    /// Collects all at once: only when the waiting is over.
     fn live_connections(&self) -> Vec<SocketId> {
         let live = |socket| match socket {
             SocketInfo::Tcp(id, info) if is_live(&info) => Some(id),
@@ -178,12 +178,12 @@ impl Worker {
         self.stack.sockets().filter_map(live).collect()
     }
 
-    /// Whether the interfaces of all ports have been removed: there is nothing left to do then.
+    /// Whether the interfaces of all ports have been removed, so that nothing is left to do.
     pub fn has_lost_all(&self) -> bool {
         self.ports.iter().all(|attached| attached.gone || attached.port.is_gone())
     }
 
-    /// Looks whether the end can go on, or has to begin.
+    /// Checks whether the end can proceed, or must begin.
     pub(crate) fn look_at_end(&mut self) {
         if self.ending.is_none() && self.has_lost_all() {
             self.answers.push(Answer::Ending(Stage::Lost));
@@ -237,11 +237,11 @@ impl Worker {
         }
     }
 
-    /// Resets what could not be delivered. The resets go out with this turn.
+    /// Resets what could not be delivered. The resets are sent in this turn.
     fn end(&mut self) {
         let rest = self.live_connections();
         for id in &rest {
-            // One that has died meanwhile needs none.
+            // A connection that has died meanwhile needs no reset.
             let _ = self.stack.tcp_abort(self.now, *id);
         }
         if let Some(ending) = &mut self.ending {
@@ -250,12 +250,12 @@ impl Worker {
         self.answers.push(Answer::Ending(Stage::Ended { reset: rest.len() }));
     }
 
-    /// Whether the last turn was the last one.
+    /// Whether the last turn was the final one.
     pub fn has_ended(&self) -> bool {
         self.ending.as_ref().is_some_and(|ending| ending.has_ended)
     }
 
-    /// When the end is looked at next.
+    /// The time of the next check.
     pub(crate) fn next_look_at_end(&self) -> Option<u64> {
         let ending = self.ending.as_ref()?;
         let next = if ending.place.is_some() { 0 } else { ending.next_look };

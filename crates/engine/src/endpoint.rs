@@ -1,5 +1,5 @@
-//! The engine's private knowledge of an endpoint: what was granted, what was seen, which buffers
-//! it holds. Nothing here is read back from the region.
+//! The engine's private state of an endpoint: what was granted, what was seen, which buffers it
+//! holds. Nothing here is read back from the region.
 
 use std::collections::VecDeque;
 
@@ -22,13 +22,13 @@ pub const NO_BUFFER: u32 = u32::MAX;
 pub struct Endpoint {
     /// The shared area.
     pub view: EngineEndpoint,
-    /// Lane that its events go to.
+    /// Lane for its events.
     pub lane: u16,
     /// The kernel socket that gives it the right to its port.
     pub shown: Option<SocketKey>,
-    /// Named in the worker's list of endpoints with news.
+    /// It is in the worker's list of endpoints with news.
     pub has_news: bool,
-    /// What it is.
+    /// Its use.
     pub role: Role,
 }
 
@@ -43,7 +43,7 @@ pub struct EndpointSocket {
 
 /// What an endpoint is used as.
 pub enum Role {
-    /// Nothing: it may be granted.
+    /// Unused; it may be granted.
     Free,
     /// A TCP connection.
     Stream(Stream),
@@ -55,10 +55,9 @@ pub enum Role {
     Raw(u32),
     /// An endpoint of messages.
     Messages(MessageEndpoint),
-    /// It had a port that its program has given up by closing the kernel's socket; it waits for
-    /// its own close.
+    /// Its port was given up when the program closed the kernel socket; it waits for its own close.
     Revoked,
-    /// It had a connection that is the relay's now; it waits for its own close.
+    /// Its connection was moved to the relay; it waits for its own close.
     Moved,
 }
 
@@ -74,14 +73,14 @@ pub struct Stream {
     pub status: shm::Status,
     /// The peer's urgent byte, as last published.
     pub urgent: Urgent,
-    /// There is news beside the progress of sending.
+    /// There is news other than send progress.
     pub urgent_news: bool,
-    /// How many connections the session had had when it was made or accepted, this one included.
+    /// The number of connections of the session up to this one.
     pub born: u64,
 }
 
 impl Stream {
-    /// A connection that has just been made or accepted.
+    /// A connection that was just opened or accepted.
     pub fn new(id: SocketId) -> Self {
         Self {
             id,
@@ -95,35 +94,35 @@ impl Stream {
     }
 }
 
-/// Bytes from the client on their way out.
+/// Bytes from the client to the peer.
 pub struct SendHalf {
-    /// What is not acknowledged yet.
+    /// Spans not yet acknowledged.
     pub list: SpanList,
     /// Acknowledged, as last published.
     pub acked: u64,
-    /// Bytes worth having at hand, as last published.
+    /// Bytes worth preparing, as last published.
     pub room: u32,
-    /// Sent, as far as is kept count of: where `unsent_most` is a limit.
+    /// Bytes sent, counted only if `unsent_most` is a limit.
     pub sent: u64,
-    /// Bytes that may be written and not sent, as last published; [`u32::MAX`] for no limit.
+    /// Bytes that may be written and unsent, as last published; [`u32::MAX`] for no limit.
     pub unsent_most: u32,
-    /// Bytes of a frame, as last published; 0 before.
+    /// Bytes of a frame, as last published; 0 at first.
     pub frame_bytes: u32,
-    /// The client knows that it may write more, by an event since it last wrote.
+    /// An event since its last write told the client that there is room.
     pub room_told: bool,
-    /// The client has said that it writes no more.
+    /// The client writes no more.
     pub fin: bool,
-    /// The stack has been told so.
+    /// The stack knows that.
     pub shut: bool,
-    /// Not all of what was written could be taken at the close: the stream must not seem whole.
+    /// Not all written data could be taken at the close: the stream must not look complete.
     pub is_cut: bool,
-    /// Descriptors were taken since the client was last told.
+    /// Descriptors were taken since the last report to the client.
     pub taken_news: bool,
-    /// Holds as many spans as one connection may; descriptors wait.
+    /// Holds the maximum number of spans of one connection; further descriptors wait.
     pub at_share: bool,
-    /// In the session's list of endpoints whose descriptors had to wait for a span.
+    /// In the session's list of endpoints with descriptors that wait for a span.
     pub waits_for_span: bool,
-    /// The program waits for room, as the stack has been told.
+    /// The program waits for room, and the stack knows.
     pub waits_for_room: bool,
 }
 
@@ -149,50 +148,50 @@ impl Default for SendHalf {
 }
 
 impl SendHalf {
-    /// Whether a client whose writing ahead is limited may write more, and has not been told so since
-    /// it last wrote.
+    /// Whether a client with limited unsent data may write more, and has had no event since its
+    /// last write.
     pub fn has_new_room(&mut self) -> bool {
         if self.unsent_most == u32::MAX || self.room_told {
             return false;
         }
-        // As the kernel: woken when half of it is gone.
+        // As in the kernel: woken when half of it is sent.
         let unsent = self.list.end().saturating_sub(self.sent);
         self.room_told = unsent * 2 < u64::from(self.unsent_most);
         self.room_told
     }
 }
 
-/// Bytes from the peer on their way in.
+/// Bytes from the peer to the client.
 #[derive(Default)]
 pub struct ReceiveHalf {
-    /// Buffers of the pages from `base` on; [`NO_BUFFER`] where nothing has arrived yet.
+    /// Buffers of the pages from `base` on; [`NO_BUFFER`] for pages without data.
     pub pages: Pages,
     /// Number of the first page in `pages`.
     pub base: u64,
-    /// One past the last byte stored, in order or not.
+    /// One past the highest byte stored, in order or not.
     pub highest: u64,
-    /// End of the contiguous stream as far as segments in order have brought it; filled gaps
-    /// show in `readable`.
+    /// End of the contiguous stream according to in-order segments; filled gaps appear in
+    /// `readable`.
     pub next: u64,
     /// End of the contiguous stream, as last published.
     pub readable: u64,
-    /// As last learnt from the client.
+    /// As last read from the client.
     pub consumed: u64,
-    /// In the session's list of endpoints that hold pages and were not asked to ring.
+    /// In the session's list of endpoints that hold pages without a doorbell request.
     pub is_unswept: bool,
-    /// The client reads no more: bytes are dropped as they come.
+    /// The client reads no more: bytes are dropped on arrival.
     pub deaf: bool,
-    /// The window as the stack last said.
+    /// The window as last reported by the stack.
     pub window: u32,
-    /// What of the pool this takes.
+    /// Buffers of the pool promised to it.
     pub promise: Promise,
-    /// When bytes came, where that is asked for.
+    /// Arrival times of bytes, if requested.
     pub arrivals: Option<Box<Arrivals>>,
 }
 
 impl ReceiveHalf {
-    /// Where the client is to ring when it has read so far: when the window should be opened.
-    /// Pages that it has read meanwhile are found by [`Worker::sweep`](crate::Worker::sweep).
+    /// The read position at which the client must ring so that the window can be opened.
+    /// [`Worker::sweep`](crate::Worker::sweep) finds pages read before that.
     pub fn wanted(&self) -> u64 {
         if self.consumed >= self.readable {
             return u64::MAX;
@@ -201,15 +200,15 @@ impl ReceiveHalf {
     }
 }
 
-/// Times kept for one connection; beyond them the newest bytes count as come with those before.
+/// Times kept for one connection; beyond, the newest bytes share the time of those before.
 const ARRIVALS_MAX: usize = 4096;
 
-/// When the bytes of a receive stream came: the end of what came at a time, and the time.
+/// Arrival times of a receive stream: the end offset of each arrival, and its time.
 #[derive(Debug, Default)]
 pub struct Arrivals(VecDeque<(u64, u64)>);
 
 impl Arrivals {
-    /// Bytes up to `end` have come now. Those before `consumed` are not asked about any more.
+    /// Bytes up to `end` have arrived now. Those before `consumed` are not queried any more.
     pub fn note(&mut self, end: u64, now_ns: u64, consumed: u64) {
         while self.0.pop_front_if(|(end, _)| *end < consumed).is_some() {}
         let is_full = self.0.len() == ARRIVALS_MAX;
@@ -219,7 +218,7 @@ impl Arrivals {
         }
     }
 
-    /// When the byte before `end` came; 0 where that is not known.
+    /// Arrival time of the byte before `end`; 0 if unknown.
     pub fn of(&self, end: u64) -> u64 {
         let at = self.0.partition_point(|(known, _)| *known < end);
         self.0.get(at).map_or(0, |(_, at_ns)| *at_ns)
@@ -230,35 +229,35 @@ impl Arrivals {
 pub struct Datagram {
     /// The socket in the stack.
     pub id: SocketId,
-    /// Counts for its user.
+    /// The entry that counts for its user.
     _entry: Entry,
-    /// Datagrams sent or given up.
+    /// Datagrams sent or dropped.
     pub done: u64,
-    /// Spans of the datagram to be sent next, with their buffers.
+    /// Spans of the next datagram to send, with their buffers.
     pub held: Vec<(Span, u32)>,
     /// The last span of that datagram is among them.
     pub is_whole: bool,
-    /// Bytes of it that were sent as datagrams of their own, when it is several.
+    /// Bytes of it that were sent as separate datagrams.
     pub sent_bytes: u32,
     /// In the worker's list of sockets with a held datagram.
     pub waits: bool,
-    /// Received and not yet published.
+    /// Received, not yet published.
     pub unpublished: bool,
-    /// Sent and not yet published.
+    /// Sent, not yet published.
     pub unpublished_sent: bool,
-    /// Receive descriptors that the client has read, as last learnt.
+    /// Receive descriptors consumed by the client, as last read.
     pub consumed: u64,
     /// Buffers with received datagrams and the position after the last one in each, oldest first.
     pub buffers: VecDeque<(u64, u32)>,
-    /// Bytes used of the last of `buffers`.
+    /// Bytes used in the last of `buffers`.
     pub fill: u32,
-    /// What may wait to be read, where the client has said so.
+    /// Limit of unread data, if set by the client.
     pub room: Option<Room>,
     /// As set by the client; the stack keeps its own copy.
     pub options: UdpOptions,
-    /// Coalesced datagrams are received as they come (UDP_GRO).
+    /// Coalesced datagrams are received whole (UDP_GRO).
     pub takes_coalesced: bool,
-    /// When datagrams come is told with them.
+    /// Arrival times are recorded.
     pub is_stamped: bool,
 }
 

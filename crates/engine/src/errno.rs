@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use stack::api::{RequestError, TcpError, UdpError};
 
-/// What a program sees of a refused request.
+/// The errno for a refused request.
 pub fn of_request(error: RequestError) -> Errno {
     match error {
         RequestError::Stale => Errno::BADF,
@@ -19,7 +19,7 @@ pub fn of_request(error: RequestError) -> Errno {
     }
 }
 
-/// What a program sees of a connection that died.
+/// The errno for a connection that died.
 pub fn of_connection(error: TcpError) -> Errno {
     match error {
         TcpError::Refused => Errno::CONNREFUSED,
@@ -38,7 +38,7 @@ pub fn of_connection(error: TcpError) -> Errno {
     }
 }
 
-/// What a program sees of a datagram that went wrong.
+/// The errno for a datagram that failed.
 pub fn of_datagram(error: UdpError) -> Errno {
     match error {
         UdpError::Refused => Errno::CONNREFUSED,
@@ -54,7 +54,7 @@ pub fn of_datagram(error: UdpError) -> Errno {
     }
 }
 
-/// As the contract carries it.
+/// Its number in the contract.
 pub fn number(errno: Errno) -> u32 {
     errno.raw_os_error().unsigned_abs()
 }

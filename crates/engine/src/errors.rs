@@ -1,8 +1,8 @@
-//! Errors of the engine's public operations, those of starting it apart.
+//! Errors of the engine's public operations, except those of starting it.
 
 use std::fmt;
 
-/// An engine ended for another reason than that somebody told it to.
+/// Why an engine ended without being told to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineError {
     /// A thread panicked.

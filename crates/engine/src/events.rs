@@ -1,5 +1,5 @@
-//! News of the stack on their way to clients: levels are written first, then one event for each
-//! endpoint, behind one fence for each lane and burst.
+//! Delivery of stack events to clients: levels are written first, then one event for each endpoint,
+//! after one fence for each lane and burst.
 
 use shm::Status;
 use shm::engine_side::EngineLane;
@@ -11,8 +11,8 @@ use crate::sessions::Holder;
 use crate::worker::{Activity, Worker};
 
 impl Worker {
-    /// Takes what the stack has to tell. Bounded by the number of sockets: at most one event is
-    /// queued for each.
+    /// Processes the stack's events. Bounded by the number of sockets: at most one event is queued
+    /// for each.
     pub(crate) fn take_events(&mut self, activity: &mut Activity) {
         self.take_message_events(activity);
         for _ in 0..self.limits.events_per_turn {
@@ -51,7 +51,7 @@ impl Worker {
                         session.on_orphan_acked(orphan, levels.acked);
                     }
                 }
-                // Its place may be another's by now.
+                // Its slot may have been reused.
                 Err(_) if self.is_orphan(place, orphan, event.id) => self.bury(place, orphan),
                 Err(_) => {}
             },
@@ -64,7 +64,7 @@ impl Worker {
         }
     }
 
-    /// Writes a connection's levels to its endpoint, and notes the news if there are any.
+    /// Writes a connection's levels to its endpoint, and marks it if they changed.
     pub(crate) fn show_levels(&mut self, place: u32, index: u32, id: SocketId, levels: &TcpLevels) {
         let (now, unsent_most) = (self.now, self.tcp.unsent_low_water);
         let Some(session) = self.sessions.at(place) else { return };
@@ -72,7 +72,7 @@ impl Worker {
             Some(Endpoint { role: Role::Stream(stream), .. }) if stream.id == id => {}
             _ => return,
         }
-        // Nothing is sent any more of a connection that is over, acknowledged or not.
+        // A connection that is over sends nothing more, acknowledged or not.
         let needed_from = match levels.state {
             TcpState::Closed => u64::MAX,
             _ => levels.acked,
@@ -107,15 +107,15 @@ impl Worker {
                 arrivals.note(levels.readable, now.0, stream.receive.consumed);
             }
             if stream.receive.deaf {
-                // Failing is as good: then there is nothing to make room for.
+                // Failure is fine: then no room is needed.
                 let _ = self.stack.tcp_consumed(now, id, levels.readable);
                 stream.receive.consumed = levels.readable;
             } else {
-                // Before `readable`, so that whoever sees that sees this.
+                // Before `readable`, so that a client that sees `readable` sees this.
                 view.set_wanted(stream.receive.wanted());
                 view.set_readable(levels.readable);
                 news = true;
-                // The sweep of this turn came before this and asked for less.
+                // The sweep of this turn ran before this and requested less.
                 if !stream.receive.pages.is_empty() && !stream.receive.is_unswept {
                     stream.receive.is_unswept = true;
                     session.unswept.push(index);
@@ -173,10 +173,10 @@ impl Worker {
         }
     }
 
-    /// Shows how many connections wait at a listener, and lets everybody at it know of a new one:
-    /// who of them accepts (a worker process, but not the master that forked it) cannot be told
-    /// from here. A program without buffers for one more is shown none, for it could only fail to
-    /// accept it, over and over; `retry` shows them when buffers have come back.
+    /// Publishes how many connections wait at a listener, and wakes all its endpoints for a new
+    /// one: the engine cannot know which of them accepts (a worker process, but not the master that
+    /// forked it). A program without buffers for another connection is shown none, because it would
+    /// fail to accept it over and over; `retry` shows them when buffers have returned.
     pub(crate) fn on_pending(&mut self, index: u32, wake: bool) {
         let Some(listener) = self.listeners.at(index) else { return };
         let pending = self.stack.tcp_pending(listener.id).unwrap_or(0);
@@ -199,13 +199,13 @@ impl Worker {
         }
     }
 
-    /// Publishes the events of the endpoints with news.
+    /// Publishes the events of endpoints with news.
     pub(crate) fn publish(&mut self) {
         if self.sessions.news.is_empty() && self.recheck.is_empty() {
             return;
         }
         let mut news = std::mem::take(&mut self.sessions.news);
-        // One fence orders all levels written in this turn before what is read from here on.
+        // One fence orders all levels written in this turn before the reads that follow.
         EngineLane::begin_events();
         for (place, index) in news.drain(..) {
             let Some(session) = self.sessions.at(place) else { continue };
@@ -215,7 +215,7 @@ impl Worker {
                 continue;
             }
             if let Role::Stream(stream) = &mut endpoint.role {
-                // Progress of sending alone is told only to who waits for it.
+                // Send progress alone is reported only to a client that waits for it.
                 let told = std::mem::take(&mut stream.urgent_news);
                 let taken = std::mem::take(&mut stream.send.taken_news);
                 let due = endpoint.view.is_wish_due(stream.send.acked, taken);
@@ -223,7 +223,7 @@ impl Worker {
                 let waits = endpoint.view.waits_for_room();
                 if waits != stream.send.waits_for_room {
                     stream.send.waits_for_room = waits;
-                    // One that has gone waits for nothing.
+                    // A connection that is gone waits for nothing.
                     let _ = self.stack.tcp_wait_for_room(self.now, stream.id, waits);
                 }
                 if !told && !due && !room {
@@ -231,7 +231,7 @@ impl Worker {
                 }
             }
             if let Role::Messages(messages) = &mut endpoint.role {
-                // Room for commands alone is told only to who waits for it.
+                // Room for commands alone is reported only to a client that waits for it.
                 let told = std::mem::take(&mut messages.has_completions);
                 let taken = std::mem::take(&mut messages.taken);
                 if !endpoint.view.is_wish_due(messages.commands, taken) && !told {
@@ -239,8 +239,8 @@ impl Worker {
                 }
             }
             let Some(lane) = lanes.get_mut(usize::from(endpoint.lane)) else { continue };
-            // An honest client's ring has room for every endpoint; one that writes nonsense
-            // into its own line misses its own events.
+            // An honest client's ring has room for every endpoint. A client that corrupts its own
+            // ring loses only its own events.
             lane.view.push_event(index);
             lane.to_finish = true;
             self.due.finish.insert(place);
@@ -253,7 +253,7 @@ impl Worker {
     }
 }
 
-/// The status that a client sees.
+/// The status for a client.
 fn status_of(levels: &TcpLevels) -> Status {
     let mut status = Status::empty();
     match levels.state {

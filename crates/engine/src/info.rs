@@ -1,4 +1,4 @@
-//! What clients are told of a connection's numbers.
+//! Connection statistics for clients.
 
 use rustix::io::Errno;
 use shm::request::{ConnectionCounts, ConnectionInfo, ConnectionProgress, ConnectionRates, Reply};
@@ -80,7 +80,7 @@ impl Worker {
     }
 }
 
-/// The kernel's numbers of the states, as TCP_INFO gives them.
+/// The kernel's state numbers, as in TCP_INFO.
 fn state_number(state: TcpState) -> u8 {
     match state {
         TcpState::Established => 1,

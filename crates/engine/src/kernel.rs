@@ -1,5 +1,5 @@
-//! What the kernel says about interfaces that a port shares with it: addresses, routes, MTU and
-//! neighbours, by rtnetlink, and news of their changes.
+//! The kernel's data about interfaces that a port shares with it: addresses, routes, MTU and
+//! neighbours, by rtnetlink, with notifications of changes.
 
 mod message;
 
@@ -28,17 +28,18 @@ use message::{Message, Request, Route};
 /// RTMGRP_LINK and RTMGRP_NEIGH, and RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE and RTMGRP_IPV4_RULE
 /// with the same of IPv6 (RTNLGRP_IPV6_RULE is 19), and RTMGRP_IPV6_IFINFO of `linux/rtnetlink.h`.
 const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 0x800 | 1 << 18;
-/// Routes of which programs are told, of each interface: those elsewhere first, so that what is left
-/// out is the kernel's. Half of them are for each family; one may use what the other leaves.
+/// Routes of each interface that programs are informed of: those elsewhere first, so that
+/// destinations left out are the kernel's. Half of them are for each family; one family may use
+/// what the other leaves.
 const ROUTES_TOLD_MAX: usize = 512;
-/// Routes of a family that are kept, besides default routes; with more, programs reach the links alone
-/// over that family.
+/// Routes of a family that are kept, default routes excepted; beyond, programs reach only on-link
+/// destinations of that family.
 const ROUTES_MAX: usize = 16 * 1024;
-/// Least time between two looks at all interfaces and routes.
+/// Minimum time between two reads of all interfaces and routes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Messages taken at a time.
 const BATCH: usize = 64;
-/// The kernel's messages are at most this long, unless asked for more.
+/// Maximum length of the kernel's messages unless more is requested.
 const MESSAGE_BYTES: usize = 32 * 1024;
 /// RT_TABLE_MAIN.
 const MAIN_TABLE: u32 = 254;
@@ -48,28 +49,27 @@ const USUAL_RULES: [u32; 3] = [0, 32_766, 32_767];
 /// An interface as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Its addresses, but for link-local ones of IPv6, which are left to the kernel.
+    /// Its addresses, except IPv6 link-local ones, which are left to the kernel.
     pub addresses: Vec<Cidr>,
     /// Next hop of IPv4's default route through it.
     pub gateway: Option<IpAddr>,
-    /// Other routes of the main table through it, IPv6's default route among them, and IPv4's where
-    /// more is to be said of it than the next hop. Their hop limits are those of the interface
-    /// where they do not say one themselves.
+    /// Other routes of the main table through it: IPv6's default route, and IPv4's if it has more
+    /// than a next hop. They have the hop limit of the interface unless they have their own.
     pub routes: Vec<Destination>,
-    /// Networks that the main table reaches otherwise, or not at all.
+    /// Networks that the main table reaches through other interfaces, or not at all.
     pub elsewhere: Vec<(IpAddr, u8)>,
-    /// Routes of the main table that are not kept, for there are more than that: of IPv4, of IPv6.
+    /// Routes of the main table beyond the limit: of IPv4, of IPv6.
     pub left_out: [usize; 2],
     /// Largest IP packet; 0 when the interface is gone.
     pub mtu: u16,
     /// Its link address; `None` when the interface is gone.
     pub mac: Option<MacAddr>,
-    /// What the link is like, if the kernel tells.
+    /// State of the link, if the kernel reports it.
     pub link: Option<LinkState>,
 }
 
 impl Facts {
-    /// Puts what clients are told of an interface up to date.
+    /// Updates what clients are told of an interface.
     pub fn tell(&self, interface: &mut InterfaceInfo) {
         interface.addresses = self.addresses.iter().map(|own| (own.address, own.prefix)).collect();
         interface.mtu = self.mtu;
@@ -88,8 +88,8 @@ impl Facts {
         }
     }
 
-    /// The ways of a family, as many as there is room for, and whether one through here with a prefix
-    /// covers none elsewhere that is left out.
+    /// The routes of a family, as many as there is room for, and a predicate: whether a route
+    /// through this interface with a prefix length covers none of those left out.
     fn told(&self, is_v6: bool, room: usize) -> (Vec<Way>, impl Fn(u8) -> bool) {
         let elsewhere = self.elsewhere.iter().filter(|(network, _)| network.is_ipv6() == is_v6);
         let mut elsewhere: Vec<(IpAddr, u8)> = elsewhere.copied().collect();
@@ -114,13 +114,13 @@ impl Facts {
 /// Addresses and routes of all interfaces.
 struct Tables {
     addresses: Vec<(u32, Cidr)>,
-    /// Of the main table; of several to the same network, the one that the kernel takes.
+    /// The main table; of several routes to the same network, the one that the kernel uses.
     routes: Vec<Route>,
     /// Of IPv4, of IPv6.
     left_out: [usize; 2],
 }
 
-/// Gathers the main table's routes as the kernel tells them.
+/// Collects the routes of the main table.
 #[derive(Default)]
 struct MainTable {
     routes: Vec<Route>,
@@ -129,7 +129,7 @@ struct MainTable {
 }
 
 impl MainTable {
-    /// Keeps a route, or counts it where there are too many of its family.
+    /// Adds a route, or counts it if there are too many of its family.
     fn add(&mut self, route: Route) {
         let family = usize::from(route.destination.network.is_ipv6());
         if self.kept[family] < ROUTES_MAX || route.destination.prefix == 0 {
@@ -141,14 +141,14 @@ impl MainTable {
     }
 }
 
-/// What has changed.
+/// Changes.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Interfaces that are other than before, by the port that shares them.
+    /// Changed interfaces, by the port that shares them.
     pub changed: Vec<(usize, Facts)>,
-    /// Neighbours that are known, by port.
+    /// Resolved neighbours, by port.
     pub neighbors: Vec<(usize, IpAddr, MacAddr)>,
-    /// Whether there are rules now that the engine does not follow, if that has changed.
+    /// Whether there are rules that the engine does not follow; `None` if unchanged.
     pub rules: Option<bool>,
 }
 
@@ -159,22 +159,22 @@ struct Watched {
     facts: Facts,
 }
 
-/// The kernel's side of the interfaces that ports share with it.
+/// The kernel's view of the interfaces that ports share with it.
 #[derive(Debug)]
 pub struct Kernel {
     news: OwnedFd,
     questions: OwnedFd,
-    /// One that is never used, which tells what it would send with.
+    /// An unused socket, which has the default hop limits.
     plain: OwnedFd,
     watched: Vec<Watched>,
     has_rules: bool,
-    /// There was news, and everything is to be looked at.
+    /// There were notifications: everything must be read again.
     is_stale: bool,
     looked_at: Option<Instant>,
-    /// The last look has failed, and it has been said.
+    /// The last read has failed, and that was logged.
     has_failed: bool,
     has_warned_of_routes: bool,
-    /// Number of the last question.
+    /// Number of the last request.
     sequence: u32,
     buffer: Vec<u8>,
 }
@@ -189,7 +189,7 @@ fn route_socket(groups: u32, flags: SocketFlags) -> rustix::io::Result<OwnedFd> 
 }
 
 impl Kernel {
-    /// Listens to the news of the calling thread's network namespace.
+    /// Subscribes to the notifications of the calling thread's network namespace.
     ///
     /// # Errors
     /// When the kernel refuses a netlink socket.
@@ -211,15 +211,15 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Readable when there is news.
+    /// Readable when there are notifications.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }
 
-    /// Follows an interface from now on, and says how it is now.
+    /// Follows an interface, and returns its current state.
     ///
     /// # Errors
-    /// When there is no such interface, or the kernel does not answer.
+    /// If there is no such interface, or the kernel does not answer.
     pub fn watch(&mut self, port: usize, interface_index: u32) -> io::Result<Facts> {
         let tables = self.tables()?;
         let facts = self.facts(interface_index, &tables)?;
@@ -227,8 +227,8 @@ impl Kernel {
         Ok(facts)
     }
 
-    /// Routes that are not followed, and those of which programs are not told, where they are `told`
-    /// this.
+    /// The number of routes that are not followed, and of those missing in `told`, which programs
+    /// are given.
     pub fn routes_left_out(&self, told: &[InterfaceInfo]) -> (usize, usize) {
         let left_out = self.watched.iter().map(|one| one.facts.left_out.iter().sum());
         let left_out = left_out.max().unwrap_or(0);
@@ -239,7 +239,7 @@ impl Kernel {
         (left_out, untold.sum())
     }
 
-    /// Puts what clients are told of the interfaces up to date.
+    /// Updates what clients are told of the interfaces.
     pub fn tell(&self, interfaces: &mut [InterfaceInfo]) {
         for watched in &self.watched {
             if let Some(interface) = interfaces.get_mut(watched.port) {
@@ -261,18 +261,19 @@ impl Kernel {
         Ok(found)
     }
 
-    /// How long until [`Self::take`] is to be called also without news; `None` when not at all.
+    /// Time until [`Self::take`] must be called even without notifications; `None` for never.
     pub fn due(&self) -> Option<Duration> {
         let since = |then: Instant| LOOK_EVERY.saturating_sub(then.elapsed());
         self.is_stale.then(|| self.looked_at.map_or(Duration::ZERO, since))
     }
 
-    /// Whether [`Self::take`] is to be called also without news.
+    /// Whether [`Self::take`] must be called even without notifications.
     pub fn is_due(&self) -> bool {
         self.due() == Some(Duration::ZERO)
     }
 
-    /// Takes news without blocking; bounded, so that a busy machine does not keep the thread.
+    /// Processes notifications without blocking; bounded, so that a busy machine does not keep the
+    /// thread.
     pub fn take(&mut self) -> News {
         let mut news = News::default();
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -290,7 +291,7 @@ impl Kernel {
                         }
                     }
                 }
-                // Some was lost: look at everything.
+                // Some were lost: read everything.
                 Err(Errno::NOBUFS) => self.is_stale = true,
                 Err(Errno::INTR) => {}
                 Err(_) => break,
@@ -301,7 +302,7 @@ impl Kernel {
             let looked = self.look(&mut news);
             self.looked_at = Some(Instant::now());
             self.is_stale = looked.is_err();
-            // What could not be seen is as before, until the next look.
+            // What could not be read stays as it was until the next read.
             let had_failed = std::mem::replace(&mut self.has_failed, looked.is_err());
             if let (Err(error), false) = (looked, had_failed) {
                 tracing::warn!("cannot query the kernel's interfaces, trying again: {error}");
@@ -310,7 +311,7 @@ impl Kernel {
         news
     }
 
-    /// Looks at everything anew.
+    /// Reads everything again.
     fn look(&mut self, news: &mut News) -> io::Result<()> {
         let rules = self.find_rules()?;
         if std::mem::replace(&mut self.has_rules, rules) != rules {
@@ -322,7 +323,7 @@ impl Kernel {
                 continue;
             };
             let facts = match self.facts(index, &tables) {
-                // An interface that is gone has no addresses.
+                // A removed interface has no addresses.
                 Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
                     Facts::default()
                 }
@@ -336,11 +337,11 @@ impl Kernel {
         Ok(())
     }
 
-    /// Where a neighbour is, if the kernel knows; otherwise it is asked to find out, and the
-    /// answer comes as news.
+    /// A neighbour's link address, if the kernel knows it; otherwise the kernel is asked to resolve
+    /// it, and the answer comes as a notification.
     ///
     /// # Errors
-    /// When the kernel does not answer, or refuses to ask.
+    /// If the kernel does not answer, or refuses to resolve it.
     pub fn neighbor(&mut self, port: usize, address: IpAddr) -> io::Result<Option<MacAddr>> {
         let of = self.watched.iter().find(|watched| watched.port == port);
         let Some(index) = of.map(|watched| watched.interface_index) else { return Ok(None) };
@@ -352,12 +353,12 @@ impl Kernel {
             Err(why) if why.raw_os_error() != Some(Errno::NOENT.raw_os_error()) => return Err(why),
             _ => {}
         }
-        // Also one that is known: in use, the kernel confirms it now and then.
+        // Even if it is known: a used entry is confirmed by the kernel from time to time.
         self.ask(&mut Request::use_neighbor(index, address), |_| {})?;
         Ok(found)
     }
 
-    /// The name of the bridge or bond that an interface is a part of.
+    /// The name of the bridge or bond that an interface belongs to.
     pub fn master(&mut self, interface_index: u32) -> Option<String> {
         let mut master = None;
         let of = &mut Request::link(interface_index);
@@ -377,7 +378,7 @@ impl Kernel {
             }
         })?;
         let MainTable { mut routes, left_out, .. } = table;
-        // Of several to the same network, the kernel takes the one with the lowest metric.
+        // Of several routes to the same network, the kernel uses the one with the lowest metric.
         routes.sort_by_key(|route| route.metric);
         let mut known = BTreeSet::new();
         routes.retain(|route| known.insert((route.destination.network, route.destination.prefix)));
@@ -419,7 +420,7 @@ impl Kernel {
             }
             facts.routes.push(to);
         }
-        // As the stack wants them, so that the worker has little to sort.
+        // In the stack's order, so that the worker has little to sort.
         facts.routes.sort_by_key(|to| (to.network, to.prefix));
         let are_many = facts.left_out != [0; 2] || facts.elsewhere.len() > ROUTES_TOLD_MAX;
         if are_many && !std::mem::replace(&mut self.has_warned_of_routes, true) {
@@ -431,7 +432,7 @@ impl Kernel {
         Ok(facts)
     }
 
-    /// Sends a request and gives every message of the answer to `each`.
+    /// Sends a request and passes every message of the answer to `each`.
     fn ask(&mut self, request: &mut Request, mut each: impl FnMut(&Message<'_>)) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
@@ -445,7 +446,7 @@ impl Kernel {
                 Err(error) => return Err(error.into()),
             };
             let messages = message::all(buffer.get(..len).unwrap_or_default());
-            // Others answer a question that was given up.
+            // Others answer an earlier request that was given up.
             for message in messages.filter(|message| message.sequence == sequence) {
                 if let Some(errno) = message.error() {
                     return match errno {

@@ -17,20 +17,20 @@ pub struct Lane {
     pub view: EngineLane,
     /// The engine's ends of its pipes; `None` in simulation.
     pub pipes: Option<LanePipes>,
-    /// Looked at every turn. Otherwise the client rings by the pipe.
+    /// Polled every turn. Otherwise the client rings by the pipe.
     pub polled: bool,
     /// When it last had work, in engine nanoseconds.
     pub worked_at: u64,
-    /// Has been used at all: its stock is kept filled.
+    /// Used at all: its stock is kept filled.
     pub in_use: bool,
     /// Its stock could not be filled for lack of free buffers.
     pub starved: bool,
-    /// Something was pushed since the client was last looked after.
+    /// Something was pushed since the client was last woken if it slept.
     pub to_finish: bool,
 }
 
 impl Lane {
-    /// A fresh lane, asleep until its client rings.
+    /// A new lane, asleep until its client rings.
     pub fn new(
         region: &Arc<Region>,
         context: u16,
@@ -52,13 +52,13 @@ impl Lane {
     /// Wakes the client by its pipe.
     pub fn wake(&self) {
         if let Some(pipes) = &self.pipes {
-            // A full pipe has woken the client already; a broken one is found by its hang-up.
+            // A full pipe has already woken the client; a broken one is found by its hang-up.
             let _ = rustix::io::write(&pipes.wake_client, &[1]);
         }
     }
 
-    /// Empties the pipe that the client rings by; `false` when the client is gone. Bounded: a
-    /// client that writes as fast as we read is looked at again in another turn.
+    /// Empties the pipe by which the client rings; `false` if the client is gone. Bounded: the rest
+    /// of a client that writes as fast as we read is taken in a later turn.
     pub fn drain(&self) -> bool {
         let Some(pipes) = &self.pipes else { return true };
         let mut bytes = [0u8; 1024];

@@ -1,12 +1,12 @@
-//! Connections that a program has closed, or that outlive it, until what was written is
-//! delivered. The region stays mapped meanwhile; the endpoints are free for others.
+//! Connections closed or outlived by their program, until their data is delivered. The region stays
+//! mapped meanwhile; the endpoints are free for reuse.
 
 use stack::api::SocketId;
 
 use crate::session::Session;
 use crate::spans::SpanList;
 
-/// Orphans that are looked at for one that gets nowhere.
+/// Orphans checked for one without progress.
 const LOOKS: usize = 8;
 
 /// A closed connection that still delivers.
@@ -14,16 +14,16 @@ const LOOKS: usize = 8;
 pub struct Orphan {
     /// The connection in the stack.
     pub id: SocketId,
-    /// What is not acknowledged yet.
+    /// Spans not yet acknowledged.
     pub list: SpanList,
 }
 
 impl Session {
-    /// Takes charge of a closed connection; returns its place.
+    /// Takes over a closed connection; returns its slot.
     pub fn adopt(&mut self, orphan: Orphan) -> u32 {
         let id = orphan.id;
         let place = self.place_orphan(orphan);
-        // Most have ended since they came here.
+        // Most have ended since they were added.
         if self.orphans_by_age.len() > 2 * self.orphans.len() {
             let orphans = &self.orphans;
             self.orphans_by_age.retain(|&(place, id)| is_there(orphans, place, id));
@@ -32,8 +32,8 @@ impl Session {
         place
     }
 
-    /// One that gets nowhere, the oldest, if it is among the first few. Those before it are looked at
-    /// last from now on.
+    /// The oldest orphan without progress, if it is among the first few. Those before it move to
+    /// the end of the queue.
     pub fn oldest_orphan(
         &mut self,
         gets_nowhere: impl Fn(SocketId) -> bool,
@@ -69,7 +69,7 @@ impl Session {
         }
     }
 
-    /// Frees what the peer of an orphan has acknowledged.
+    /// Frees the acknowledged spans of an orphan.
     pub fn on_orphan_acked(&mut self, place: u32, acked: u64) {
         if let Some(Some(orphan)) = self.orphans.get_mut(place as usize) {
             let pool = &mut self.pool;
@@ -77,7 +77,7 @@ impl Session {
         }
     }
 
-    /// An orphan has ended: everything of it is free.
+    /// An orphan has ended: frees everything it held.
     pub fn bury(&mut self, place: u32) -> Option<SocketId> {
         let mut orphan = self.orphans.get_mut(place as usize)?.take()?;
         let pool = &mut self.pool;
@@ -92,7 +92,7 @@ impl Session {
     }
 }
 
-/// Whether `id` is the connection in an orphan's place.
+/// Whether `id` is the connection in an orphan slot.
 pub fn is_there(orphans: &[Option<Orphan>], place: u32, id: SocketId) -> bool {
     orphans.get(place as usize).and_then(Option::as_ref).is_some_and(|orphan| orphan.id == id)
 }

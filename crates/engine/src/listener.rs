@@ -1,5 +1,5 @@
-//! Listeners: one for each local address, shared by every session that has shown the kernel's
-//! socket for it.
+//! Listeners: one for each local address, shared by every session that has passed the kernel socket
+//! for it.
 
 use std::collections::BTreeMap;
 
@@ -8,41 +8,41 @@ use stack::api::{Local, SocketId};
 use crate::control::exchange::SocketKey;
 use crate::share::Entry;
 
-/// A listener of the stack and the endpoints that stand for it.
+/// A listener of the stack and its endpoints.
 #[derive(Debug)]
 pub struct Listener {
-    /// In the stack.
+    /// Its socket in the stack.
     pub id: SocketId,
     /// Where it listens.
     pub local: Local,
-    /// The first socket shown for it has SO_REUSEADDR or SO_REUSEPORT.
+    /// The first socket passed for it has SO_REUSEADDR or SO_REUSEPORT.
     pub reuses: bool,
-    /// Counts for the user who made it.
+    /// The entry that counts for the user who created it.
     _entry: Entry,
     /// Connections that wait, as last published.
     pub pending: u32,
-    /// The kernel's socket for it, or several with SO_REUSEPORT.
+    /// The kernel socket for it, or several with SO_REUSEPORT.
     sockets: Vec<SocketKey>,
-    /// The use of one that nobody has any more, by which its end is told.
+    /// The use of a socket without endpoints, which reports the socket's end.
     pub kept_use: Option<SocketKey>,
-    /// Other processes may have that socket when the last endpoint is closed.
+    /// Other processes may still have that socket when the last endpoint is closed.
     pub outlives: bool,
-    /// New connections are the kernel's until then, where it has the address.
+    /// Until then new connections go to the kernel, if it has the address.
     pub left_until: Option<u64>,
-    /// No endpoint stands for it. So long it waits for another process to come.
+    /// It has no endpoint. Until then it waits for another process to attach.
     pub unattended_until: Option<u64>,
     /// Endpoints: session place and index.
     attached: Vec<(u32, u32)>,
 }
 
 impl Listener {
-    /// The endpoints that stand for it.
+    /// The endpoints attached to it.
     pub fn attached(&self) -> &[(u32, u32)] {
         &self.attached
     }
 }
 
-/// Endpoints that may stand for one listener: each is told of every connection that waits.
+/// Maximum number of endpoints of one listener: each gets an event for every pending connection.
 pub const SHARERS_MAX: usize = 1024;
 
 /// All listeners of a worker.
@@ -109,7 +109,7 @@ impl Listeners {
         self.entries.get(index as usize)?.as_ref()
     }
 
-    /// An endpoint stands for the listener from now on, by this kernel socket.
+    /// Attaches an endpoint to the listener, by this kernel socket.
     pub fn attach(&mut self, index: u32, place: u32, endpoint: u32, key: SocketKey) {
         let known = self.of_socket(key);
         if known.is_some_and(|of| of != index) {
@@ -117,21 +117,21 @@ impl Listeners {
         }
         let Some(listener) = self.at(index) else { return };
         listener.attached.push((place, endpoint));
-        // Bounded as the endpoints are.
+        // Bounded like the endpoints.
         if known != Some(index) && listener.sockets.len() < SHARERS_MAX {
             listener.sockets.push(key);
             self.by_socket.insert(key, index);
         }
     }
 
-    /// A kernel socket is closed. The listener that it was for, if it was for one.
+    /// A kernel socket was closed. Returns its listener, if it had one.
     pub fn forget_socket(&mut self, key: SocketKey) -> Option<u32> {
         let of = self.by_socket.remove(&key)?;
         self.at(of)?.sockets.retain(|one| *one != key);
         Some(of)
     }
 
-    /// An endpoint no longer stands for it. Whether none does.
+    /// Detaches an endpoint. `true`: it was the last.
     pub fn detach(&mut self, index: u32, place: u32, endpoint: u32) -> bool {
         let Some(listener) = self.at(index) else { return false };
         listener.attached.retain(|one| *one != (place, endpoint));

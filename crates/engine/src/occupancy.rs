@@ -1,17 +1,17 @@
-//! What a worker knows of its CPU: how much of the time was its own, whether others run there, and
-//! how long polling is worth while.
+//! CPU time of a worker: its own share, whether other tasks share the CPU, and how long idle
+//! polling is worthwhile.
 
-/// How long a CPU counts as shared after somebody else was seen on it.
+/// How long a CPU counts as shared after another task was seen on it.
 const SHARED_FOR_NS: u64 = 10_000_000;
 
-/// Time between two looks that must have gone to others to tell that the CPU is shared: more than
-/// an interrupt takes.
+/// Time taken by others between two readings that shows that the CPU is shared: more than an
+/// interrupt takes.
 const OTHERS_NS_LEAST: u64 = 5_000;
 
-/// An idle turn takes no longer; what is more was spent without the CPU.
+/// Maximum length of an idle turn; the rest was spent off the CPU.
 const IDLE_TURN_NS_MAX: u64 = 3_000;
 
-/// The time of a worker's CPU since the last look, by use. All times in nanoseconds.
+/// The CPU time of a worker since the last reading, by use, in nanoseconds.
 #[derive(Debug, Default)]
 pub struct Occupancy {
     looked_at: Option<(u64, u64)>,
@@ -21,7 +21,7 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// A turn that took `ns` found nothing to do.
+    /// An idle turn took `ns`.
     pub fn idled(&mut self, ns: u64) {
         self.idled += ns.min(IDLE_TURN_NS_MAX);
     }
@@ -31,8 +31,8 @@ impl Occupancy {
         self.slept += ns;
     }
 
-    /// Looks at the clock and at the thread's own processor time; returns how much of that was
-    /// work since the last look, all overhead included, and how much idle polling.
+    /// Reads the clock and the thread's own processor time; returns the time spent working since
+    /// the last reading, all overhead included, and the time spent idly polling.
     pub fn look(&mut self, now: u64, own: u64) -> (u64, u64) {
         let Some((wall_before, own_before)) = self.looked_at.replace((now, own)) else {
             return (0, 0);
@@ -46,25 +46,25 @@ impl Occupancy {
         (own - idled, idled)
     }
 
-    /// Whether others have lately run on this CPU: then idle polling keeps them from it.
+    /// Whether other tasks have recently run on this CPU, which idle polling would delay.
     pub fn is_shared(&self, now: u64) -> bool {
         now < self.shared_until
     }
 }
 
-/// How long an adaptive worker polls idly before it sleeps. A sleep shorter than the longest spell
-/// was not worth its wake-up, which costs both sides more than polling on would have: the next
-/// spell is longer. After long sleeps spells become short.
+/// How long an adaptive worker polls idly before it sleeps. A sleep shorter than the longest
+/// interval was not worth its wakeup, which costs both sides more than continued polling: the next
+/// interval is longer. After long sleeps the interval becomes short.
 #[derive(Debug)]
 pub struct Patience {
     spell_ns: u64,
 }
 
-/// Shortest and longest spell of idle polling.
+/// Minimum and maximum interval of idle polling.
 const SPELL_NS: [u64; 2] = [20_000, 1_000_000];
 
 impl Patience {
-    /// Begins with a short spell.
+    /// Starts with the minimum.
     pub fn new() -> Self {
         Self { spell_ns: SPELL_NS[0] }
     }

@@ -1,9 +1,9 @@
-//! Buffers of consecutive pages of a receive stream: none while nothing is unread, one for a
-//! request, many for bulk. Only many take memory of their own, and it goes with the last of them.
+//! Buffers of consecutive pages of a receive stream: none if nothing is unread, one for a request,
+//! many for bulk data. Only many need memory of their own, which is freed with the last of them.
 
 use std::collections::VecDeque;
 
-/// The buffers, the first page's first.
+/// The buffers, starting with the first page's.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum Pages {
     /// No page.
@@ -20,7 +20,7 @@ pub enum Pages {
 }
 
 impl Pages {
-    /// Pages that there are.
+    /// The number of pages.
     pub fn len(&self) -> usize {
         match self {
             Self::None => 0,
@@ -34,7 +34,7 @@ impl Pages {
         *self == Self::None
     }
 
-    /// The buffer of the page at a place.
+    /// The buffer of the page at an index.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut u32> {
         match self {
             Self::One(buffer) if place == 0 => Some(buffer),

@@ -1,11 +1,11 @@
-//! Connections that other processes use: who holds them beside the session that opened them, and the
-//! move of one to the relay's session.
+//! Connections used by several processes: who holds them besides the session that opened them, and
+//! the move of a connection to the relay's session.
 //!
-//! A child that is forked holds what its parent has at that moment: an *heir*, one number to keep,
-//! however many connections there are. Nothing happens to a connection before a holder asks to use it
-//! elsewhere ([`Worker::pass`]), or its own session closes it while an heir holds it. Then it is moved: the
-//! stack's connection is given to an endpoint of the relay's session, with what was received and not read,
-//! and what was written and not acknowledged.
+//! A forked child holds what its parent has at that moment: it is an *heir*, one number to keep,
+//! however many connections there are. Nothing happens to a connection until a holder requests its
+//! use elsewhere ([`Worker::pass`]), or its own session closes it while an heir holds it. Then it
+//! is moved: the stack's connection is given to an endpoint of the relay's session, with received
+//! data that was not read, and written data that was not acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,11 +23,11 @@ use crate::sessions::Holder;
 use crate::spans::SpanList;
 use crate::worker::Worker;
 
-/// Names an heir; never used twice.
+/// Identifies an heir; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HeirKey(pub u64);
 
-/// Who holds a connection.
+/// A holder of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeper {
     /// The session that opened it.
@@ -36,7 +36,7 @@ pub enum Keeper {
     Heir(HeirKey),
 }
 
-/// What the relay is to be told of a connection that has just become its own.
+/// What the relay needs to know of a connection that was moved to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Serve {
     /// Its endpoint.
@@ -45,29 +45,29 @@ pub struct Serve {
     pub local: SocketAddr,
     /// The peer's.
     pub remote: SocketAddr,
-    /// Nothing more may be written to it.
+    /// Its send side is shut down.
     pub is_shut: bool,
 }
 
-/// A connection that a keeper asked for.
+/// A connection requested by a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
-    /// Names it among those that were moved.
+    /// Its number among the moved connections.
     pub pass: u64,
-    /// For the relay, the first time that it is asked for.
+    /// For the relay, with the first request.
     pub serve: Option<Serve>,
-    /// Nobody else will ask for it.
+    /// No other keeper will request it.
     pub is_last: bool,
 }
 
 /// A forked child, as long as it has a control connection.
 #[derive(Clone, Debug)]
 struct Heir {
-    /// Whose connections it holds.
+    /// The session whose connections it holds.
     of: SessionKey,
-    /// It holds those that are not younger.
+    /// It holds those up to this age.
     until: u64,
-    /// Endpoints of those that it has closed.
+    /// Endpoints of connections that it has closed.
     released: BTreeSet<u32>,
 }
 
@@ -76,15 +76,15 @@ struct Heir {
 struct Passed {
     /// Its endpoint in the session that opened it.
     origin: u32,
-    /// Where it is now.
+    /// Its current location.
     serve: Serve,
-    /// Those who may ask for it yet.
+    /// Keepers that may still request it.
     keepers: Vec<Keeper>,
-    /// The relay has been told of it.
+    /// The relay knows it.
     is_served: bool,
 }
 
-/// All heirs, and the connections that were moved and may be asked for.
+/// All heirs, and the moved connections that may be requested.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     /// The relay's session, while there is one.
@@ -105,20 +105,20 @@ impl Passing {
 }
 
 impl Worker {
-    /// The session is the relay's, and none of a program's.
+    /// Marks the session as the relay's.
     pub(crate) fn set_relay(&mut self, key: SessionKey) {
         self.passing.relay = Some(key);
         self.counters.sessions_total.set(self.counters.sessions_total.read().saturating_sub(1));
     }
 
-    /// The relay's session, where it is served.
+    /// The relay's session, if there is one.
     fn relay_place(&self) -> Option<u32> {
         let place = self.sessions.place_of(self.passing.relay?)?;
         self.sessions.peek(place).filter(|session| session.is_served())?;
         Some(place)
     }
 
-    /// A child is to hold what `by` holds.
+    /// Records a child that will hold what `by` holds.
     pub(crate) fn fork(&mut self, by: Keeper, heir: HeirKey) -> Result<(), Errno> {
         if self.relay_place().is_none() {
             return Err(Errno::OPNOTSUPP);
@@ -154,13 +154,13 @@ impl Worker {
         }
     }
 
-    /// An heir is gone.
+    /// An heir has ended.
     pub(crate) fn end_heir(&mut self, heir: HeirKey) {
         self.passing.heirs.remove(&heir);
         self.drop_keeper_everywhere(Keeper::Heir(heir));
     }
 
-    /// A keeper is gone: those whom nobody keeps any more are given up.
+    /// A keeper has ended: connections without any keeper are dropped.
     fn drop_keeper_everywhere(&mut self, by: Keeper) {
         let passes: Vec<u64> = self.passing.passed.keys().copied().collect();
         for pass in passes {
@@ -179,19 +179,19 @@ impl Worker {
         if is_served {
             self.answers.push(Answer::PassOver(pass));
         } else if let Some(place) = self.relay_place() {
-            // The relay has never heard of it: it ends as its session would have ended it.
+            // The relay does not know it: it ends as its session would have ended it.
             self.end_endpoint(place, endpoint, false);
             self.free_endpoint(place, endpoint);
         }
     }
 
-    /// A connection that was moved, by who keeps it and its endpoint in its first session.
+    /// Finds a moved connection by a keeper and its endpoint in its first session.
     fn find_passed(&self, by: Keeper, index: u32) -> Option<u64> {
         let is_it = |passed: &Passed| passed.origin == index && passed.keepers.contains(&by);
         self.passing.passed.iter().find(|(_, passed)| is_it(passed)).map(|(pass, _)| *pass)
     }
 
-    /// A keeper wants to use a connection as a socket of the kernel's.
+    /// A keeper requests a connection as a kernel socket.
     pub(crate) fn pass(&mut self, by: Keeper, index: u32) -> Result<Handover, Errno> {
         let pass = match self.find_passed(by, index) {
             Some(pass) => pass,
@@ -232,7 +232,7 @@ impl Worker {
         }
         let mut keepers = self.passing.heirs_of(of, index, born);
         keepers.push(Keeper::Session(of));
-        // A thread in the middle of reading or writing ends that first: whoever asks, asks again.
+        // A thread that is reading or writing finishes first; the keeper must ask again.
         let view = |worker: &mut Self| worker.endpoint(place, index).map(|one| one.view.clone());
         let view = view(self).ok_or(Errno::BADF)?;
         if !view.seize() {
@@ -243,7 +243,8 @@ impl Worker {
         moved
     }
 
-    /// The session closes a connection, or ends. Whether heirs hold it, who then have it from the relay.
+    /// The session closes a connection, or ends. Returns whether heirs hold it, who then get it
+    /// from the relay.
     pub(crate) fn leave_to_heirs(&mut self, place: u32, index: u32) -> bool {
         if self.passing.heirs.is_empty() {
             return false;
@@ -254,11 +255,11 @@ impl Worker {
         };
         let born = stream.born;
         let keepers = self.passing.heirs_of(of, index, born);
-        // What cannot be moved ends as if nobody held it.
+        // A connection that cannot be moved ends as if it had no heirs.
         !keepers.is_empty() && self.move_stream(place, index, keepers, true).is_ok()
     }
 
-    /// The session that opened a connection gives its endpoint back, which it had for one that was moved.
+    /// The session that opened a connection releases the endpoint of a moved one.
     pub(crate) fn forget_moved(&mut self, place: u32, index: u32) {
         let Some(of) = self.sessions.peek(place).map(|session| session.key) else { return };
         let by = Keeper::Session(of);
@@ -267,8 +268,8 @@ impl Worker {
         }
     }
 
-    /// The session is gone: what it held of moved connections, it holds no more. With the relay go all of
-    /// them.
+    /// The session has ended and holds no moved connections any more. If it was the relay, all of
+    /// them end.
     pub(crate) fn end_keeper(&mut self, key: SessionKey) {
         if self.passing.relay == Some(key) {
             self.passing.relay = None;
@@ -278,10 +279,10 @@ impl Worker {
         }
     }
 
-    /// Moves a connection to the relay's session; names it. No thread of its session may be reading or
-    /// writing: the session is `leaving` it, or its locks are seized.
+    /// Moves a connection to the relay's session; returns its number. No thread of its session may
+    /// be reading or writing: the session is `leaving` it, or its locks are seized.
     ///
-    /// EAGAIN: all that was written cannot be taken yet.
+    /// EAGAIN: not all written data can be taken yet.
     fn move_stream(
         &mut self,
         place: u32,
@@ -290,8 +291,8 @@ impl Worker {
         leaving: bool,
     ) -> Result<u64, Errno> {
         let relay = self.relay_place().ok_or(Errno::OPNOTSUPP)?;
-        // What was written and read before the move counts. Of a connection that its session may go on
-        // with, no more is taken than there is room to note.
+        // Data written and read before the move counts. From a connection that its session may
+        // continue to use, no more is taken than there is room to record.
         let from = self.sessions.at(place).ok_or(Errno::BADF)?;
         let has_room = from.spans.free() > from.region.geometry().send_slots;
         self.serve_stream(place, index, leaving || has_room);
@@ -302,7 +303,7 @@ impl Worker {
             return Err(Errno::BADF);
         };
         let (id, is_cut) = (stream.id, stream.send.is_cut);
-        // One that has died has nothing that another could use.
+        // A dead connection is of no use to others.
         let levels = self.stack.tcp_levels(id).map_err(|_| Errno::CONNRESET)?;
         let info = self.stack.tcp_info(id).map_err(errno::of_request)?;
         let remote = info.remote.ok_or(Errno::NOTCONN)?;
@@ -313,7 +314,7 @@ impl Worker {
         let to = self.sessions.peek(relay).ok_or(Errno::BADF)?;
         let room = u64::from(to.pool.sendable()) * u64::from(to.region.geometry().buffer_bytes);
         let from = self.sessions.at(place).ok_or(Errno::BADF)?;
-        // Before any of it is copied: from registered memory, gigabytes may be under way.
+        // Before any copying: with registered memory, gigabytes may be in flight.
         if from.unacknowledged(index) > room {
             self.counters.buffers_exhausted.increment();
             return Err(Errno::NOBUFS);
@@ -329,7 +330,7 @@ impl Worker {
             return Err(Errno::NOBUFS);
         }
         let owner = Holder::Endpoint { place: relay, index: endpoint }.owner();
-        // It was there a moment ago.
+        // It existed a moment ago.
         let _ = self.stack.tcp_assign(id, owner);
         if let Some(from) = self.sessions.at(place) {
             from.discard(index);
@@ -351,25 +352,25 @@ impl Worker {
     }
 }
 
-/// What goes along with a connection.
+/// The data that moves with a connection.
 #[derive(Debug, Default)]
 struct Carried {
-    /// Received bytes that were not read, where they lie in the stream, in order or not.
+    /// Received, unread bytes by stream offset, in order or not.
     received: Vec<(u64, Vec<u8>)>,
     consumed: u64,
     readable: u64,
     next: u64,
-    /// Bytes that are not acknowledged, from `acked` on.
+    /// Unacknowledged bytes, from `acked` on.
     sent: Vec<u8>,
     acked: u64,
     fin: bool,
     shut: bool,
-    /// Its holders have said that they read no more.
+    /// Its holders have shut down reading.
     deaf: bool,
 }
 
 impl Session {
-    /// Bytes of a stream that were written and are not acknowledged.
+    /// Written, unacknowledged bytes of a stream.
     fn unacknowledged(&self, index: u32) -> u64 {
         match self.endpoints.get(index as usize).map(|endpoint| &endpoint.role) {
             Some(Role::Stream(Stream { send, .. })) => send.list.end().saturating_sub(send.acked),
@@ -377,7 +378,7 @@ impl Session {
         }
     }
 
-    /// Copies what another session needs to go on with a stream.
+    /// Copies what another session needs to continue a stream.
     fn carry(&mut self, index: u32) -> Option<Carried> {
         let page_bytes = u64::from(self.region.geometry().buffer_bytes);
         let endpoint = self.endpoints.get_mut(index as usize)?;
@@ -412,8 +413,8 @@ impl Session {
         is_whole.then_some(carried)
     }
 
-    /// Goes on with a stream at a fresh endpoint. `false`: there are too few buffers, and what was taken
-    /// is to be discarded.
+    /// Continues a stream at a new endpoint. `false`: there are too few buffers, and what was taken
+    /// must be discarded.
     fn unpack(&mut self, index: u32, id: SocketId, carried: &Carried) -> bool {
         let buffer_bytes = self.region.geometry().buffer_bytes;
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
@@ -446,7 +447,7 @@ impl Session {
         stream.receive.base = carried.consumed / u64::from(buffer_bytes);
         stream.receive.consumed = carried.consumed;
         stream.receive.readable = carried.readable;
-        // It has been acknowledged: all of it is kept, also where buffers are scarce.
+        // It has been acknowledged: all of it is kept, even if buffers are scarce.
         stream.receive.next = u64::MAX;
         endpoint.view.resume(carried.consumed, written, carried.acked);
         endpoint.role = Role::Stream(stream);
@@ -462,7 +463,7 @@ impl Session {
         is_kept
     }
 
-    /// Stores carried bytes in pages of this session.
+    /// Stores moved bytes in pages of this session.
     fn keep(&mut self, index: u32, offset: u64, bytes: &[u8]) -> bool {
         let page_bytes = u64::from(self.region.geometry().buffer_bytes);
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
@@ -487,7 +488,7 @@ impl Session {
         true
     }
 
-    /// Gives back what a stream's endpoint holds.
+    /// Returns everything that a stream's endpoint holds.
     fn discard(&mut self, index: u32) {
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return };
         let Role::Stream(mut stream) = std::mem::replace(&mut endpoint.role, Role::Free) else {

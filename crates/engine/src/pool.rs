@@ -1,5 +1,5 @@
-//! Who owns each buffer of a session's region. The table lies in private memory: what a client
-//! writes into the region cannot change it.
+//! Ownership of the buffers of a session's region. The table is in private memory, so a client
+//! cannot change it by writing to the region.
 //!
 //! `free + granted + closing + receiving == total` at all times ([`Pool::census`]).
 
@@ -8,19 +8,19 @@ use shm::engine_side::TakenDescriptor;
 
 use crate::registered::Registrations;
 
-/// Most bytes that a datagram and what is told of it take: its header of ours counts as well.
+/// Maximum bytes of a datagram and its metadata, including our header.
 const DATAGRAM_BYTES_MAX: u32 = 66 << 10;
 
-/// Why a buffer could not be used as the client asked.
+/// Why a buffer could not be used as the client requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotGranted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     Free,
-    /// The client's, to carve spans from.
+    /// The client's, to take spans from.
     Granted,
-    /// Nothing more will be carved; spans are outstanding.
+    /// No more spans will be taken; some are outstanding.
     Closing,
     /// Holds received bytes.
     Receiving,
@@ -31,9 +31,9 @@ struct Buffer {
     holder: Holder,
     lane: u16,
     spans: u32,
-    /// Of a receiving buffer that several messages lie in: how many.
+    /// Number of messages in a receiving buffer.
     users: u32,
-    /// Bytes that the client can no longer carve from.
+    /// Bytes from which the client can take no more spans.
     carved: u32,
 }
 
@@ -44,7 +44,7 @@ pub struct Census {
     pub free: u32,
     /// In a lane's stock or being filled by the client.
     pub granted: u32,
-    /// Sent and not yet acknowledged.
+    /// Sent, not yet acknowledged.
     pub closing: u32,
     /// Holding received bytes.
     pub receiving: u32,
@@ -54,18 +54,18 @@ pub struct Census {
 #[derive(Clone, Debug)]
 pub struct Pool {
     buffers: Vec<Buffer>,
-    /// Last in, first out: the buffer given back last is the warmest.
+    /// Last in, first out: the buffer returned last is the warmest.
     free: Vec<u32>,
     /// Buffers that sending cannot take, so that two sides that only write cannot block each
-    /// other's reading for ever.
+    /// other's reading forever.
     reserve: usize,
-    /// Buffers that received bytes cannot take, so that a program may still send what the reading of
-    /// those waits for.
+    /// Buffers that received bytes cannot take, so that a program can still send what the
+    /// consumption of those bytes depends on.
     reserve_to_send: usize,
     /// Buffers that hold received bytes.
     receiving: usize,
-    /// Those of them that hold datagrams, and most that may: a peer that sends them waits for no window,
-    /// and must not take what streams have been promised.
+    /// Those that hold datagrams, and their maximum: senders of datagrams are not limited by a
+    /// window, and must not take buffers promised to streams.
     datagrams: usize,
     datagrams_most: usize,
     /// Sockets that receive datagrams.
@@ -73,14 +73,14 @@ pub struct Pool {
     /// Buffers that hold messages.
     shared: u32,
     buffer_bytes: u32,
-    /// The session's registered memories, of which spans are held as of buffers.
+    /// The session's registered memories, whose spans are held like those of buffers.
     pub registered: Registrations,
 }
 
 impl Pool {
-    /// A pool of `count` free buffers of `buffer_bytes`, a quarter reserved for receiving and an eighth
-    /// for sending.
-    /// Datagrams that wait to be read have a quarter, too, but room for the longest one if that is not
+    /// A pool of `count` free buffers of `buffer_bytes`, a quarter of them reserved for receiving
+    /// and an eighth for sending. Unread datagrams may take a quarter, or enough for the longest
+    /// datagram if that is at most half.
     /// more than half.
     pub fn new(count: u32, buffer_bytes: u32) -> Self {
         let longest = DATAGRAM_BYTES_MAX.div_ceil(buffer_bytes.max(1)).min(count / 2);
@@ -102,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// A buffer for the stock of `lane`.
+    /// Takes a buffer for the stock of `lane`.
     pub fn take_for_lane(&mut self, lane: u16) -> Option<u32> {
         if self.sendable() == 0 {
             return None;
@@ -121,13 +121,13 @@ impl Pool {
         beyond_reserve.max(guaranteed) as u32
     }
 
-    /// Whether less than half of the buffers are free: time to keep them for what is of use at
-    /// once.
+    /// Whether less than half of the buffers are free, so that they are kept for data that can be
+    /// used at once.
     pub fn is_scarce(&self) -> bool {
         self.free.len() < self.buffers.len() / 2
     }
 
-    /// A buffer for received bytes.
+    /// Takes a buffer for received bytes.
     pub fn take_for_receive(&mut self) -> Option<u32> {
         if self.free_for_receive() == 0 {
             return None;
@@ -139,22 +139,22 @@ impl Pool {
         Some(index)
     }
 
-    /// How many buffers are left to received bytes.
+    /// The number of buffers available for received bytes.
     fn free_for_receive(&self) -> usize {
         self.free.len().min(self.receivable().saturating_sub(self.receiving))
     }
 
-    /// Buffers that may hold received bytes at the most.
+    /// The maximum number of buffers with received bytes.
     fn receivable(&self) -> usize {
         self.buffers.len() - self.reserve_to_send
     }
 
-    /// How many buffers are left to datagrams.
+    /// The number of buffers available for datagrams.
     pub fn free_for_datagrams(&self) -> usize {
         self.free_for_receive().min(self.datagrams_most.saturating_sub(self.datagrams))
     }
 
-    /// A buffer for received datagrams, to be given back by [`Pool::give_datagrams`].
+    /// Takes a buffer for received datagrams, to be returned by [`Pool::give_datagrams`].
     pub fn take_for_datagrams(&mut self) -> Option<u32> {
         if self.free_for_datagrams() == 0 {
             return None;
@@ -164,13 +164,13 @@ impl Pool {
         Some(buffer)
     }
 
-    /// Gives a buffer of datagrams back.
+    /// Returns a buffer of datagrams.
     pub fn give_datagrams(&mut self, index: u32) {
         self.give_received(index);
         self.datagrams -= 1;
     }
 
-    /// A buffer for messages, with one user.
+    /// Takes a buffer for messages, with one user.
     pub fn take_shared(&mut self) -> Option<u32> {
         let index = self.take_for_receive()?;
         self.shared += 1;
@@ -178,14 +178,14 @@ impl Pool {
         Some(index)
     }
 
-    /// One more user of a buffer for messages.
+    /// Adds a user to a buffer of messages.
     pub fn share(&mut self, index: u32) {
         if let Some(buffer) = self.buffers.get_mut(index as usize) {
             buffer.users = buffer.users.saturating_add(1);
         }
     }
 
-    /// One less; the last one gives it back.
+    /// Removes a user; the last one returns the buffer.
     pub fn unshare(&mut self, index: u32) {
         let Some(buffer) = self.buffers.get_mut(index as usize) else { return };
         assert!(buffer.users > 0, "a user leaves once");
@@ -201,17 +201,17 @@ impl Pool {
         self.shared
     }
 
-    /// A socket that receives datagrams is there.
+    /// A socket that receives datagrams was added.
     pub fn add_datagram_socket(&mut self) {
         self.datagram_sockets += 1;
     }
 
-    /// A socket that receives datagrams is gone.
+    /// A socket that receives datagrams was removed.
     pub fn remove_datagram_socket(&mut self) {
         self.datagram_sockets -= 1;
     }
 
-    /// Gives a receiving buffer back.
+    /// Returns a receiving buffer.
     pub fn give_received(&mut self, index: u32) {
         if let Some(buffer) = self.buffers.get_mut(index as usize) {
             assert_eq!(buffer.holder, Holder::Receiving, "a buffer is given back by its holder");
@@ -221,15 +221,15 @@ impl Pool {
         }
     }
 
-    /// Bytes that received streams have or could have: what is free and what they hold, but for what is
-    /// kept for datagrams.
+    /// Bytes that receive streams hold or could hold: the free buffers and their own, except for
+    /// those kept for datagrams.
     pub fn receivable_bytes(&self) -> u64 {
         let kept = if self.datagram_sockets > 0 { self.datagrams_most } else { self.datagrams };
         let all = (self.free.len() + self.receiving).min(self.receivable());
         all.saturating_sub(kept) as u64 * u64::from(self.buffer_bytes)
     }
 
-    /// The span of a descriptor is handed to the engine by a client working on `lane`: of a buffer, or of
+    /// A client passes the span of a descriptor on `lane` to the engine: a span of a buffer, or of
     /// registered memory.
     pub fn hold(&mut self, of: &TakenDescriptor, lane: u16) -> Result<u32, NotGranted> {
         let buffer = of.buffer.ok_or(NotGranted)?;
@@ -239,9 +239,8 @@ impl Pool {
         if self.registered.hold(of.span) { Ok(buffer) } else { Err(NotGranted) }
     }
 
-    /// A span of buffer `index` is handed to the engine by a client working on `lane`. `extent`
-    /// bytes of the buffer are thereby used up; when all are, the buffer comes back with its
-    /// last span.
+    /// A client passes a span of buffer `index` on `lane` to the engine. This uses up `extent`
+    /// bytes of the buffer. A buffer that is used up returns with its last span.
     pub fn on_span(&mut self, index: u32, lane: u16, extent: u32) -> Result<(), NotGranted> {
         let buffer = self.buffers.get_mut(index as usize).ok_or(NotGranted)?;
         if buffer.holder != Holder::Granted || buffer.lane != lane {
@@ -255,7 +254,7 @@ impl Pool {
         Ok(())
     }
 
-    /// A span of buffer `index`, or of registered memory, is no longer needed.
+    /// A span of buffer `index`, or of registered memory, is no longer in use.
     pub fn drop_span(&mut self, index: u32) {
         if index & REGISTERED != 0 {
             return self.registered.release(index as u16);
@@ -277,7 +276,7 @@ impl Pool {
         }
     }
 
-    /// A buffer taken for a lane that the client has not seen goes back.
+    /// Returns a buffer taken for a lane that the client has not seen.
     pub fn revoke(&mut self, index: u32) {
         if let Some(buffer) = self.buffers.get_mut(index as usize) {
             assert_eq!(buffer.holder, Holder::Granted, "only a granted buffer is revoked");
@@ -286,7 +285,7 @@ impl Pool {
         }
     }
 
-    /// The client is gone: what it was still filling comes back, at once or with its last span.
+    /// The client is gone: its granted buffers return, at once or with their last span.
     pub fn revoke_granted(&mut self) {
         for index in 0..self.buffers.len() as u32 {
             if let Some(buffer) = self.buffers.get_mut(index as usize)
@@ -303,12 +302,12 @@ impl Pool {
         self.free.len()
     }
 
-    /// Buffers in all.
+    /// Total number of buffers.
     pub fn total(&self) -> u32 {
         self.buffers.len() as u32
     }
 
-    /// Spans that keep buffers from coming back, or are of registered memory; a scan, for checks only.
+    /// Spans of closing buffers and of registered memory; a scan, for checks only.
     pub fn outstanding_spans(&self) -> u32 {
         self.buffers.iter().map(|buffer| buffer.spans).sum::<u32>() + self.registered.spans()
     }

@@ -1,17 +1,16 @@
-//! What the engine's threads may still do once it runs. Capabilities are a thread's own: the
-//! worker, which reads what the network and the clients send, keeps none.
+//! Privileges of the engine's threads. Capabilities are per thread: the worker, which reads data
+//! from the network and from clients, keeps none.
 
 use rustix::io::Errno;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
 };
 
-/// What the control thread needs where a port shares its interface with the kernel: telling the
-/// kernel that a neighbour is in use.
+/// The control thread's capability where a port shares its interface with the kernel: it marks
+/// neighbour entries as used.
 pub const CONTROL: CapabilitySet = CapabilitySet::NET_ADMIN;
 
-/// Keeps, of the capabilities that the calling thread has, only these; nothing is handed on to
-/// programs that it starts.
+/// Drops all capabilities of the calling thread except these; programs that it starts inherit none.
 pub fn keep(wanted: CapabilitySet) -> Result<(), Errno> {
     let permitted = capabilities(None)?.permitted & wanted;
     // Kernels before 4.3 have none, and nothing to clear.
@@ -25,18 +24,18 @@ pub fn keep(wanted: CapabilitySet) -> Result<(), Errno> {
     )
 }
 
-/// The same for a thread of the engine, which goes on with what it has should the kernel refuse.
+/// The same for a thread of the engine, which continues with what it has if the kernel refuses.
 pub(crate) fn keep_or_warn(wanted: CapabilitySet) {
     if let Err(error) = keep(wanted) {
         tracing::warn!("the engine cannot drop its capabilities ({error}); it keeps them");
     }
 }
 
-/// Does `work` on a thread without capabilities, and waits for it. The threads that it starts have
-/// none either.
+/// Runs `work` on a thread without capabilities, and waits for it. Threads started by it have none
+/// either.
 ///
 /// # Errors
-/// When there is no thread to be had.
+/// If no thread can be started.
 pub(crate) fn without<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
     std::thread::scope(|scope| {
         let working = std::thread::Builder::new().spawn_scoped(scope, || {

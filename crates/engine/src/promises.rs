@@ -1,39 +1,39 @@
-//! How much the receive windows of a session's connections may promise together: as much as its
-//! pool can hold.
+//! The receive windows that a session's connections may have in total: as much as its pool can
+//! hold.
 //!
-//! Only connections that were read from within the last second or two count, so that many that are
-//! idle after a large transfer keep nobody else from growing; and nothing is looked through, for a
-//! second's sum begins anew with each of them. Every connection's first window is beyond this.
+//! Only connections read from in the last one to two seconds count, so that idle ones do not keep
+//! others from growing after a large transfer. Nothing is scanned, because the sum starts anew with
+//! each epoch. The first window of each connection is not counted.
 
 /// Length of an epoch.
 const EPOCH_NS: u64 = 1_000_000_000;
-/// Part of what is left that one connection may take.
+/// Part of the rest that one connection may take.
 const SHARE: u64 = 4;
 
-/// What a session's connections have promised.
+/// The windows promised to a session's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promises {
     epoch: u64,
-    /// By connections that were read from in this epoch, and in the one before.
+    /// By connections that were read from in this epoch, and in the previous one.
     active: u64,
     before: u64,
 }
 
-/// What one connection has promised.
+/// The window promised to one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
     bytes: u32,
-    /// The epoch in which it was last counted, plus one, going round.
+    /// The epoch in which it was last counted, plus one, wrapping.
     counted: u32,
 }
 
-/// What a connection notes that was counted in an epoch; 0 says never.
+/// The mark of a connection that was counted in an epoch; 0 means never.
 fn mark(epoch: u64) -> u32 {
     (epoch as u32).wrapping_add(1)
 }
 
 impl Promises {
-    /// The window that a connection may have, out of `budget` bytes for all.
+    /// The maximum window of a connection, if `budget` bytes are available for all.
     pub fn ceiling(&mut self, now_ns: u64, own: &mut Promise, budget: u64) -> u32 {
         let epoch = now_ns / EPOCH_NS;
         if epoch != self.epoch {
@@ -48,12 +48,12 @@ impl Promises {
         let promised = self.active.max(self.before);
         let left = budget.saturating_sub(promised);
         let most = u64::from(own.bytes) + left / SHARE;
-        // Too much was promised while others were idle: halves until it fits.
+        // Too much was promised while others were idle: halve it until it fits.
         let most = if promised > budget { most / 2 } else { most };
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    /// A connection's window is of `bytes` now.
+    /// A connection's window is `bytes` now.
     pub fn note(&mut self, own: &mut Promise, bytes: u32) {
         if own.counted == mark(self.epoch) {
             self.active = (self.active + u64::from(bytes)).saturating_sub(u64::from(own.bytes));

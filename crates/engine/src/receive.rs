@@ -1,5 +1,5 @@
-//! Received bytes on their way into the region: pages of streams, and the stash of connections
-//! that nobody has accepted yet.
+//! Storage of received bytes: pages of streams, and the stash of connections that are not yet
+//! accepted.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::endpoint::{EndpointSocket, NO_BUFFER, ReceiveHalf, Role, Stream};
 use crate::session::{Breach, Session};
 use crate::stats::Counters;
 
-/// What a piece of early bytes takes beside them, about.
+/// Approximate overhead of a piece of early bytes.
 const PIECE_BYTES: usize = 96;
 
-/// Early bytes of connections that wait to be accepted, also those that arrived out of order.
+/// Early bytes of connections that wait to be accepted, out-of-order ones included.
 #[derive(Debug, Default)]
 pub struct Stash {
     entries: HashMap<SocketId, Early>,
@@ -24,9 +24,9 @@ pub struct Stash {
 /// Early bytes of one connection.
 #[derive(Debug, Default)]
 pub struct Early {
-    /// By where they stand in the stream; they may overlap.
+    /// By stream offset; they may overlap.
     pub pieces: BTreeMap<u64, Vec<u8>>,
-    /// What they take.
+    /// Bytes used by them.
     bytes: usize,
 }
 
@@ -72,14 +72,14 @@ impl Stash {
         true
     }
 
-    /// Takes everything kept for a connection.
+    /// Takes all early bytes of a connection.
     pub fn take(&mut self, id: SocketId) -> Early {
         let early = self.entries.remove(&id).unwrap_or_default();
         self.bytes -= early.bytes;
         early
     }
 
-    /// Drops the entries of connections that are no more; for when the stash is full.
+    /// Drops the entries of closed connections, when the stash is full.
     pub fn sweep(&mut self, is_alive: impl Fn(SocketId) -> bool) {
         let bytes = &mut self.bytes;
         self.entries.retain(|id, kept| {
@@ -91,14 +91,14 @@ impl Stash {
         });
     }
 
-    /// Bytes that all of it takes.
+    /// Bytes in the whole stash.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Session {
-    /// Copies bytes of a stream to their pages. `false`: there is no room, and nothing counts as
+    /// Copies bytes of a stream to their pages. `false`: there is no room, and none counts as
     /// received.
     pub fn store_stream(
         &mut self,
@@ -122,12 +122,12 @@ impl Session {
         if offset <= receive.next.max(receive.readable) {
             receive.next = receive.next.max(end);
         } else if self.pool.is_scarce() {
-            // Bytes behind a gap cannot be read, so their pages come back only when the peer
-            // fills it: a peer that never does must not hold what others need.
+            // Bytes after a gap cannot be read, so their pages return only when the peer fills it.
+            // A peer that never does must not hold buffers that others need.
             counters.out_of_order_refused.increment();
             return false;
         }
-        // What the client has read already is not stored again: its page may be gone.
+        // Bytes that the client has already read are not stored again: their page may be gone.
         let skip = receive.consumed.saturating_sub(offset).min(bytes.len() as u64);
         let mut rest = bytes.get(skip as usize..).unwrap_or_default();
         if rest.is_empty() {
@@ -174,13 +174,13 @@ impl Session {
         true
     }
 
-    /// Looks at what the client has read. `Some(offset)` when it is more than before.
+    /// Reads how much the client has consumed. `Some(offset)` if it has grown.
     pub fn learn_consumed(&mut self, index: u32) -> Option<u64> {
         let page_bytes = u64::from(self.region.geometry().buffer_bytes);
         let endpoint = self.endpoints.get_mut(index as usize)?;
         let Role::Stream(Stream { receive, .. }) = &mut endpoint.role else { return None };
         if receive.deaf {
-            // All counts as read; the client's own offset stays where it stopped.
+            // All bytes count as consumed; the client's own offset stays where it stopped.
             return None;
         }
         let claimed = match endpoint.view.consumed(receive.consumed, receive.readable) {
@@ -194,8 +194,8 @@ impl Session {
         receive.consumed = claimed;
         let pool = &mut self.pool;
         receive.release_read(page_bytes, |buffer| pool.give_received(buffer));
-        // What it is asked to ring at next may lie beyond all that the peer may send before the
-        // window opens, so pages left must be looked at once more.
+        // The next doorbell request may be beyond all that the peer may send before the window
+        // opens, so the remaining pages must be checked once more.
         if !receive.pages.is_empty() && !receive.is_unswept {
             receive.is_unswept = true;
             self.unswept.push(index);
@@ -203,11 +203,12 @@ impl Session {
         Some(claimed)
     }
 
-    /// Bytes of window that the pool has for a stream.
+    /// The maximum window of a stream, by the memory in the pool.
     pub fn window_ceiling(&mut self, index: u32, now_ns: u64) -> u32 {
-        // The rest is for pages that streams begin and end in the middle of, and for first windows.
+        // The rest is for partially used first and last pages of streams, and for first windows.
         let budget = self.pool.receivable_bytes() / 8 * 7;
-        // The first page may be read in part, and an edge is rounded up to a unit of its window.
+        // The first page may be partially consumed, and the window's edge is rounded up to its
+        // unit.
         let geometry = self.region.geometry();
         let pages = geometry.receive_slots.saturating_sub(2).saturating_mul(geometry.buffer_bytes);
         match self.endpoints.get_mut(index as usize).map(|endpoint| &mut endpoint.role) {
@@ -218,7 +219,7 @@ impl Session {
         }
     }
 
-    /// Gives every page of a stream back.
+    /// Returns every page of a stream.
     pub fn release_pages(&mut self, receive: &mut ReceiveHalf) {
         while let Some(buffer) = receive.pages.pop() {
             if buffer != NO_BUFFER {
@@ -229,7 +230,7 @@ impl Session {
 }
 
 impl ReceiveHalf {
-    /// Gives back the pages that lie before `consumed`, and all when nothing is unread.
+    /// Returns the pages before `consumed`, and all if nothing is unread.
     fn release_read(&mut self, page_bytes: u64, mut give: impl FnMut(u32)) {
         let all = self.consumed >= self.highest;
         let first = self.consumed / page_bytes;

@@ -1,5 +1,5 @@
-//! The registered memories of a session: where their bytes are, and how many spans of each are in use.
-//! One that is closed takes no new spans and lasts until its last span is dropped.
+//! The registered memories of a session: the location of their bytes, and the number of their spans
+//! in use. A closed memory takes no new spans and lasts until its last span is dropped.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use shm::memory::{REGISTERED_MAX, Registered, split};
 use shm::message::Entry;
 use shm::region::Region;
 
-/// Spans of a session that may be in use before operations with more of them are refused.
+/// Spans of a session in use beyond which operations with more spans are refused.
 const SPANS_MAX: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug)]
@@ -19,21 +19,22 @@ struct Registration {
     is_closed: bool,
 }
 
-/// The uses of a session's registered memories, by number.
+/// The spans in use of a session's registered memories, by number.
 #[derive(Clone, Debug, Default)]
 pub struct Registrations {
-    /// The first has number 1. None before the first is registered.
+    /// The first has number 1. Empty before the first registration.
     memories: Vec<Option<Registration>>,
     /// Closed ones that are in use.
     closing: u32,
     /// Closed ones whose last span was dropped.
     ended: u32,
-    /// Spans in use, of all of them.
+    /// Spans of all memories in use.
     spans: u32,
 }
 
 impl Registrations {
-    /// Memory of so many bytes that the control thread has made. `false`: the number is none, or in use.
+    /// Adds a memory of this size, created by the control thread. `false`: the number is invalid or
+    /// in use.
     pub fn add(&mut self, number: u16, bytes: u64) -> bool {
         if number == 0 || number > REGISTERED_MAX {
             return false;
@@ -51,7 +52,7 @@ impl Registrations {
         }
     }
 
-    /// The client uses it no more. `true`: no span of it is in use, and it is gone.
+    /// The client releases it. `true`: no span of it is in use, and it is gone.
     pub fn close(&mut self, number: u16) -> bool {
         let index = usize::from(number).checked_sub(1);
         let slot = index.and_then(|index| self.memories.get_mut(index));
@@ -89,7 +90,7 @@ impl Registrations {
         self.memories.get_mut(usize::from(number).checked_sub(1)?)?.as_mut()
     }
 
-    /// Takes a span that a client names into use. `false`: there are no such bytes.
+    /// Marks a client's span as in use. `false`: it is out of bounds.
     pub fn hold(&mut self, span: Span) -> bool {
         let (number, offset) = split(span.offset);
         let Some(of) = self.at(number).filter(|of| !of.is_closed) else { return false };
@@ -119,26 +120,26 @@ impl Registrations {
         self.spans
     }
 
-    /// Whether operations may take `more` spans into use: each costs the engine memory.
+    /// Whether an operation may use `more` spans: each costs the engine memory.
     pub fn has_room(&self, more: usize) -> bool {
         self.spans as usize + more <= SPANS_MAX
     }
 }
 
-/// Where the bytes of a session's spans lie: its region, and its registered memories. Never changed but
-/// replaced, so that whoever sends can keep it.
+/// Resolves a session's spans to bytes: in its region, and in its registered memories. Never
+/// modified but replaced, so that a sender can hold it.
 pub struct SpanMemory {
     region: Arc<Region>,
     registered: Vec<Option<Arc<Registered>>>,
 }
 
 impl SpanMemory {
-    /// That of a session without registered memories.
+    /// The memory of a session without registered memories.
     pub fn new(region: Arc<Region>) -> Self {
         Self { region, registered: Vec::new() }
     }
 
-    /// The same with one memory more.
+    /// A copy with one more memory.
     pub fn with(&self, number: u16, memory: Arc<Registered>) -> Self {
         let mut registered = self.registered.clone();
         let index = usize::from(number).saturating_sub(1);
@@ -149,7 +150,7 @@ impl SpanMemory {
         Self { region: Arc::clone(&self.region), registered }
     }
 
-    /// The same with one memory less.
+    /// A copy without one memory.
     pub fn without(&self, number: u16) -> Self {
         let mut registered = self.registered.clone();
         let index = usize::from(number).checked_sub(1);
@@ -159,14 +160,14 @@ impl SpanMemory {
         Self { region: Arc::clone(&self.region), registered }
     }
 
-    /// The memory of a place, and the offset in it.
+    /// The memory of a place in it, and the offset.
     fn at(&self, place: u64) -> Option<(&Registered, u64)> {
         let (number, offset) = split(place);
         let slot = self.registered.get(usize::from(number).checked_sub(1)?)?;
         Some((slot.as_deref()?, offset))
     }
 
-    /// The bytes of a span; empty for one that is not held.
+    /// The bytes of a span; empty if it is not held.
     pub fn shared(&self, span: Span) -> SharedBytes<'_> {
         if split(span.offset).0 == 0 {
             return self.region.shared(span);
@@ -177,19 +178,19 @@ impl SpanMemory {
         }
     }
 
-    /// Copies bytes to a span of registered memory, as many as fit.
+    /// Copies bytes to a span of registered memory, truncated to its length.
     pub fn write(&self, span: Span, bytes: SharedBytes<'_>) {
         if let Some((memory, offset)) = self.at(span.offset) {
             memory.write_shared(offset, bytes.slice(0..span.len as usize));
         }
     }
 
-    /// Whether a place is that of a line in which an operation's end can be told.
+    /// Whether a place is a valid line for the outcome of an operation.
     pub fn has_line(&self, place: u64) -> bool {
         self.at(place).is_some_and(|(memory, offset)| memory.has_line(offset))
     }
 
-    /// Tells an operation's end in a line that is held.
+    /// Writes the outcome of an operation to a line that is held.
     pub fn tell(&self, place: u64, entry: &Entry) {
         if let Some((memory, offset)) = self.at(place) {
             memory.tell(offset, entry);

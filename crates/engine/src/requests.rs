@@ -71,7 +71,7 @@ impl Worker {
         self.sessions.at(place)?.endpoints.get_mut(index as usize)
     }
 
-    /// Looks at an endpoint that rang.
+    /// Serves an endpoint that rang.
     pub(crate) fn serve_endpoint(&mut self, place: u32, index: u32) {
         match self.endpoint(place, index).map(|endpoint| &endpoint.role) {
             Some(Role::Stream(_)) => self.serve_stream(place, index, false),
@@ -84,12 +84,12 @@ impl Worker {
             }
             Some(&Role::Raw(slot)) => self.on_raw_doorbell(slot),
             Some(Role::Messages(_)) => self.serve_messages(place, index),
-            // A doorbell that was under way while its endpoint was given back.
+            // A doorbell that was pending while its endpoint was released.
             Some(Role::Listener(_) | Role::Revoked | Role::Moved | Role::Free) | None => {}
         }
     }
 
-    /// Takes what a client has read and written; all of it, if its endpoint is `leaving`.
+    /// Takes what a client has read and written; everything, if the endpoint is `leaving`.
     pub(crate) fn serve_stream(&mut self, place: u32, index: u32, leaving: bool) {
         let now = self.now;
         self.learn_consumed(place, index);
@@ -105,14 +105,14 @@ impl Worker {
             return;
         };
         if stream.send.is_cut && !leaving {
-            // Its event tells the program.
+            // The resulting event informs the program.
             let _ = self.stack.tcp_abort(now, stream.id);
             return;
         }
         stream.send.taken_news = true;
         stream.send.room_told = false;
         let (id, shut) = (stream.id, std::mem::replace(&mut stream.send.shut, taken.fin));
-        // A connection that has died meanwhile takes nothing more; its levels say so.
+        // A connection that has died meanwhile takes no more; its levels say so.
         if let Some(urgent) = taken.urgent {
             let _ = self.stack.tcp_urge(now, id, urgent);
         }
@@ -133,8 +133,8 @@ impl Worker {
         self.sessions.note_news(place, index);
     }
 
-    /// Tells the stack what the client has read, and asks for the next doorbell. Whether it had
-    /// read anything.
+    /// Reports the client's read position to the stack, and requests the next doorbell. `true`: it
+    /// has changed.
     pub(crate) fn learn_consumed(&mut self, place: u32, index: u32) -> bool {
         let now = self.now;
         let Some(session) = self.sessions.at(place) else { return false };
@@ -157,14 +157,14 @@ impl Worker {
         true
     }
 
-    /// Tells the stack for how large a window the session has memory.
+    /// Limits the window in the stack to the session's memory.
     pub(crate) fn limit_window(&mut self, place: u32, index: u32) {
         let Some(session) = self.sessions.at(place) else { return };
         let ceiling = session.window_ceiling(index, self.now.0);
         if let Some(Endpoint { role: Role::Stream(stream), .. }) =
             session.endpoints.get(index as usize)
         {
-            // One that has died meanwhile needs no window.
+            // A connection that has died meanwhile needs no window.
             let _ = self.stack.tcp_limit_window(stream.id, ceiling);
         }
     }
@@ -239,8 +239,8 @@ impl Worker {
         ))
     }
 
-    /// Whether the user of a session may have one more of what all share, by the tallies of the user
-    /// and of all.
+    /// Whether the user of a session may have one more entry of a shared table, by the tallies of
+    /// the user and of all.
     fn admit(
         &self,
         place: u32,
@@ -274,8 +274,8 @@ impl Worker {
         })
     }
 
-    /// Whether a user may open one more connection: the last ones are root's, and those of users who
-    /// have few.
+    /// Whether a user may open another connection: the last ones are reserved for root and users
+    /// with few.
     fn has_room_to_connect(&self, place: u32) -> bool {
         let Some(session) = self.sessions.peek(place) else { return false };
         let shared =
@@ -307,7 +307,7 @@ impl Worker {
         }
     }
 
-    /// A connection begins at an endpoint.
+    /// Starts a connection at an endpoint.
     fn begin_stream(&mut self, place: u32, index: u32, mut stream: Stream) {
         if let Some(session) = self.sessions.at(place) {
             session.streams_born += 1;
@@ -358,7 +358,7 @@ impl Worker {
             return Err(if is_kernels { LEFT_TO_KERNEL } else { Errno::NFILE });
         }
         let options = self.connect_options(wanted);
-        // The answers to a SYN from an explicit port must come here before the SYN goes out.
+        // Replies to a SYN from an explicit port must reach the engine before the SYN is sent.
         let own_port = local.map(Local::from).filter(|at| self.listeners.find(*at).is_none());
         if let Some(local) = own_port {
             for place in places(local) {
@@ -378,14 +378,15 @@ impl Worker {
                     self.show_levels(place, index, id, &levels);
                 }
                 let own = self.stack.tcp_info(id).map_or(remote, |info| info.local);
-                // A listener's own socket holds the port otherwise.
+                // Otherwise a listener's own socket holds the port.
                 if own_port.is_some() {
                     self.hold_port(own, reuses);
                 }
                 let local = own;
                 Ok(Reply::Endpoint { endpoint: index, addresses: Addresses { local, remote } })
             }
-            // The kernel may have a way where the stack has none, and ports when ours are used up.
+            // The kernel may have a route where the stack has none, and ports when the engine has
+            // none left.
             Err(
                 stack::api::RequestError::NoRoute | stack::api::RequestError::AddressNotAvailable,
             ) if is_kernels => {
@@ -395,7 +396,8 @@ impl Worker {
             Err(error) => {
                 self.free_endpoint(place, index);
                 Err(match error {
-                    // What the kernel says of connections, unlike listeners, that are there already.
+                    // EISCONN and the like, as in the kernel, for connections but not for
+                    // listeners.
                     stack::api::RequestError::AddressInUse => Errno::ADDRNOTAVAIL,
                     error => errno::of_request(error),
                 })
@@ -469,7 +471,7 @@ impl Worker {
             }
         };
         let owner = Holder::Endpoint { place, index }.owner();
-        // An id that was just handed out is not stale.
+        // An id just returned by the stack is valid.
         let _ = self.stack.tcp_assign(accepted.id, owner);
         let early = self.sessions.stash.take(accepted.id);
         let mut stream = Stream::new(accepted.id);
@@ -483,7 +485,7 @@ impl Worker {
             })
         });
         if !is_kept {
-            // The peer will not send again what was acknowledged: better no connection than a hole.
+            // The peer will not retransmit acknowledged data: better no connection than a hole.
             let _ = self.stack.tcp_abort(self.now, accepted.id);
         }
         self.limit_window(place, index);
@@ -541,7 +543,7 @@ impl Worker {
         })
     }
 
-    /// A listener's keys; every program at it has the same.
+    /// Sets the Fast Open keys of a listener, shared by all its programs.
     fn set_fast_open_keys(
         &mut self,
         place: u32,
@@ -560,7 +562,7 @@ impl Worker {
         Ok(Reply::Done)
     }
 
-    /// The stack's socket behind a connection or listener, and its options.
+    /// The stack's socket of a connection or listener, and its options.
     fn options_of(&mut self, place: u32, index: u32) -> Result<(SocketId, TcpOptions), Errno> {
         let id = match self.endpoint(place, index).map(|endpoint| &endpoint.role) {
             Some(Role::Stream(stream)) => stream.id,
@@ -616,7 +618,7 @@ impl Worker {
         }
         apply(&mut options, option, value, limit)?;
         self.stack.tcp_set_options(now, id, options).map_err(errno::of_request)?;
-        // They do something at once, to a connection alone.
+        // These act at once, and only on a connection.
         let _ = match option {
             OptionName::Quickack => self.stack.tcp_set_quickack(now, id, value != 0),
             OptionName::Nodelay if value != 0 => self.stack.tcp_push(now, id),
@@ -671,7 +673,7 @@ impl Worker {
         if option == OptionName::ReceiveLimit
             && let Ok(id) = self.stream_id(place, index)
         {
-            // What it has grown to, where it tunes itself.
+            // The current buffer size, if it is tuned automatically.
             let rates = self.stack.tcp_rates(self.now, id).map_err(errno::of_request)?;
             return Ok(Reply::Value(u64::from(rates.receive_memory / 2)));
         }
@@ -679,8 +681,8 @@ impl Worker {
         value(&options, option).map(Reply::Value)
     }
 
-    /// Remembers when bytes come from now on, of a connection; those that a listener accepts are
-    /// asked for each by itself.
+    /// Records arrival times of a connection from now on. Connections accepted by a listener must
+    /// be asked for individually.
     fn remember_arrivals(&mut self, place: u32, index: u32, on: bool) -> Result<Reply, Errno> {
         if let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &mut one.role) {
             stream.receive.arrivals = on.then(Box::default);
@@ -708,7 +710,7 @@ impl Worker {
         Ok(Reply::Value(arrivals.map_or(0, |arrivals| arrivals.of(end))))
     }
 
-    /// Where a connection stands.
+    /// The levels of a connection.
     fn levels_of(&mut self, place: u32, index: u32) -> Result<TcpLevels, Errno> {
         let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role) else {
             return Err(Errno::NOTCONN);
@@ -717,7 +719,7 @@ impl Worker {
         self.stack.tcp_levels(id).map_err(errno::of_request)
     }
 
-    /// Listens on a socket that was checked, or joins those who do.
+    /// Listens on a checked socket, or joins its listener.
     pub(crate) fn listen(
         &mut self,
         ContextKey { session, context }: ContextKey,
@@ -825,7 +827,7 @@ impl Worker {
         }
     }
 
-    /// Remembers that the session may connect once from the address of a socket that was checked.
+    /// Authorizes the session to connect once from the address of a checked socket.
     pub(crate) fn authorize(&mut self, session: SessionKey, shown: Shown) -> Result<u32, Refusal> {
         let place = self.place_of(session)?;
         self.refuse_at_end()?;

@@ -1,43 +1,44 @@
-//! How much may wait in a UDP socket's queue where its program has said so (SO_RCVBUF).
+//! Limit of unread data in a UDP socket's queue, where its program has set one (SO_RCVBUF).
 
 use std::collections::VecDeque;
 
-/// What Linux counts for a datagram beside its bytes and their headers: `struct sk_buff`.
+/// Linux's overhead for a datagram beside its bytes and their headers: `struct sk_buff`.
 const BUFFER_BYTES: u64 = 256;
-/// What lies with the bytes: headers and what is kept free before them, and `struct skb_shared_info`.
+/// Overhead next to the bytes: headers, headroom, and `struct skb_shared_info`.
 const AROUND_BYTES: u64 = 379;
-/// The least that is taken for both.
+/// Minimum of the two together.
 const HEAD_MIN: u64 = 576;
-/// What lies in one piece is shorter; of a longer datagram only the headers do.
+/// Limit for data in one piece; of a longer datagram only the headers are.
 const HEAD_LIMIT: u64 = 16 * 1024;
 
-/// What waits in a socket's queue, counted as Linux counts it, so that programs that choose SO_RCVBUF for
-/// a number of datagrams find as many.
+/// Unread data in a socket's queue, counted as Linux counts it, so that a program that chooses
+/// SO_RCVBUF for a number of datagrams gets that number.
 #[derive(Debug)]
 pub struct Room {
     limit: u64,
     used: u64,
-    /// Of each datagram the position in the queue after it, and what it counts for.
+    /// For each datagram, the position in the queue after it, and its cost.
     waiting: VecDeque<(u64, u64)>,
 }
 
 impl Room {
-    /// Room for so many bytes: SO_RCVBUF as the kernel tells it, which is twice what was asked for.
+    /// Room for so many bytes: SO_RCVBUF as the kernel reports it, which is twice the requested
+    /// value.
     pub fn new(limit: u64) -> Self {
         Self { limit, used: 0, waiting: VecDeque::new() }
     }
 
-    /// Another limit from now on; what waits already stays.
+    /// Sets another limit; data already in the queue stays.
     pub fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// Whether a datagram finds room, as one by itself always does.
+    /// Whether a datagram has room; a single one always has.
     pub fn admits(&self, payload: usize) -> bool {
         self.used == 0 || self.used + cost(payload) <= self.limit
     }
 
-    /// A datagram waits that ends at a position of the queue.
+    /// Adds a datagram that ends at a position of the queue.
     pub fn add(&mut self, end: u64, payload: usize) {
         let bytes = cost(payload);
         self.used += bytes;
@@ -52,7 +53,7 @@ impl Room {
     }
 }
 
-/// What Linux 6.18 counts for a datagram that a program of the same host has sent (`skb->truesize`).
+/// Linux 6.18's cost of a datagram sent by a program of the same host (`skb->truesize`).
 fn cost(payload: usize) -> u64 {
     let payload = payload as u64;
     let head = payload + AROUND_BYTES;

@@ -1,5 +1,5 @@
-//! The lists of what may be accelerated. What they leave out is the kernel's, as if there were no
-//! engine; the program does not notice, and it is counted.
+//! The lists of what may be accelerated. Anything else is left to the kernel as if there were no
+//! engine. The program sees no error, and it is counted.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use shm::control::RemoteRule;
 /// Local ports from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// Of this protocol; of both when `None`.
+    /// The protocol; `None` for both.
     pub protocol: Option<Protocol>,
     /// First port.
     pub first: u16,
@@ -20,21 +20,21 @@ pub struct Ports {
 /// One list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List {
-    /// Local ports of listeners, of UDP sockets, and of connects from a port of the program's own.
+    /// Local ports of listeners, of UDP sockets, and of connects from a port chosen by the program.
     pub ports: Vec<Ports>,
-    /// Users whose programs it names.
+    /// Users whose programs are covered.
     pub users: Vec<u32>,
-    /// Networks of remote addresses, each with the bits that count.
+    /// Networks of remote addresses, with their prefix lengths.
     pub remotes: Vec<(IpAddr, u8)>,
 }
 
-/// Both lists. An empty part of `allow` allows everything; `deny` wins over `allow`, but between
-/// networks the longer prefix wins.
+/// Both lists. An empty part of `allow` allows everything. `deny` takes precedence over `allow`,
+/// except that between networks the longer prefix decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Only this is accelerated, of what it names at all.
+    /// Only these are accelerated.
     pub allow: List,
-    /// This is not.
+    /// These are not accelerated.
     pub deny: List,
 }
 
@@ -56,8 +56,8 @@ impl Rules {
             && (self.allow.users.is_empty() || self.allow.users.contains(&user))
     }
 
-    /// What is left of the lists of remote networks: of all that cover an address, the one with
-    /// the longest prefix decides, and without one it is accelerated.
+    /// The rules for remote networks: of all that cover an address, the one with the longest prefix
+    /// decides; without one it is accelerated.
     pub fn remotes(&self) -> Vec<RemoteRule> {
         let rule = |accelerated| {
             move |&(network, prefix): &(IpAddr, u8)| RemoteRule { network, prefix, accelerated }

@@ -6,35 +6,34 @@ use crate::endpoint::Role;
 use crate::session::{Breach, Session};
 use crate::stats::Counters;
 
-/// What a look at a stream's send queue brought.
+/// Result of reading a stream's send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// The send stream ends here now.
+    /// The end of the send stream now.
     pub end: u64,
-    /// The client has said that it writes no more.
+    /// The client has shut down sending.
     pub fin: bool,
-    /// What came urgently ends here.
+    /// End of the urgent data.
     pub urgent: Option<u64>,
-    /// More is to follow at once (MSG_MORE).
+    /// More follows at once (MSG_MORE).
     pub more: bool,
 }
 
-/// Part of the spans that only closing connections may use, so that what a program wrote before
-/// its close can always be taken.
+/// Part of the spans reserved for closing connections, so that data written before a close can
+/// always be taken.
 const RESERVE: u32 = 8;
 
-/// Part of the spans that one connection may hold: a peer that does not acknowledge cannot stop
-/// the program's other connections.
+/// Part of the spans that one connection may hold, so that a peer that does not acknowledge cannot
+/// stop the program's other connections.
 const SHARE: u32 = 16;
 
-/// Spans that one connection may hold: never none.
+/// Spans that one connection may hold: at least one.
 fn share(total: u32) -> u32 {
     (total / SHARE).max(1)
 }
 
 impl Session {
-    /// Copies the descriptors that wait at a stream. `closing`: all of them, with the help of
-    /// the reserve.
+    /// Copies the pending descriptors of a stream. `closing`: all of them, using the reserve.
     pub fn take_descriptors(
         &mut self,
         index: u32,
@@ -54,13 +53,13 @@ impl Session {
         let mut breach = None;
         for _ in 0..slots {
             if !closing && send.list.count() >= share(self.spans.total()) {
-                // They stay where they are until something is acknowledged.
+                // They stay in the queue until something is acknowledged.
                 send.at_share = true;
                 counters.spans_shared.increment();
                 break;
             }
             if !closing && self.spans.free() <= reserve {
-                // They stay where they are; a freed span brings us back.
+                // They stay in the queue; a freed span resumes here.
                 if !send.waits_for_span {
                     send.waits_for_span = true;
                     self.waiting_for_span.push(index);
@@ -83,7 +82,8 @@ impl Session {
                     let span = descriptor.span;
                     if self.pool.hold(&descriptor, lane).is_err() {
                         if buffer & REGISTERED != 0 {
-                            // Given back meanwhile, maybe: the stream cannot go on without it.
+                            // It may have been released meanwhile: the stream cannot continue
+                            // without it.
                             send.is_cut = true;
                             counters.stream_memory_refused.increment();
                             break;
@@ -96,8 +96,8 @@ impl Session {
                     } else {
                         self.spans.push(&mut send.list, span.offset, span.len, buffer)
                     };
-                    // Joined to the span before, or empty: no span of its own. Without room for
-                    // one the stream ends short, and the buffer comes back all the same.
+                    // Merged with the previous span, or empty: no span of its own. If there is no
+                    // room for one, the stream ends short, and the buffer is still returned.
                     if pushed != Ok(true) {
                         self.pool.drop_span(buffer);
                     }
@@ -133,14 +133,14 @@ impl Session {
         took.then_some(taken)
     }
 
-    /// Frees what the peer has acknowledged. Whether descriptors that had to wait for it can be
-    /// taken now.
+    /// Frees the spans that the peer has acknowledged. `true`: descriptors that had to wait for
+    /// that can be taken now.
     pub fn free_acked(&mut self, index: u32, acked: u64) -> bool {
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
         let Role::Stream(stream) = &mut endpoint.role else { return false };
         let (pool, send) = (&mut self.pool, &mut stream.send);
         self.spans.free_before(&mut send.list, acked, |buffer| pool.drop_span(buffer));
-        // `<=`: half of a share of one is none, and none must be enough.
+        // `<=`: half of a share of one is zero, and zero must suffice.
         let room = send.list.count() <= share(self.spans.total()) / 2;
         room && std::mem::take(&mut send.at_share)
     }

@@ -52,7 +52,7 @@ pub struct Engine {
     threads: Vec<JoinHandle<Result<(), EngineError>>>,
 }
 
-/// Ends an engine from elsewhere. [`Engine::join`] returns when the end has come.
+/// Ends an engine from another thread. [`Engine::join`] returns when it has ended.
 #[derive(Clone)]
 pub struct StopHandle {
     stop: Arc<Stop>,
@@ -60,31 +60,31 @@ pub struct StopHandle {
 }
 
 impl StopHandle {
-    /// Lets nobody new in and waits for the connections there are, at most for `limit`; then as
-    /// [`StopHandle::close`]. A limit of zero waits for none.
+    /// Admits no new programs or connections and waits for existing ones, at most for `limit`; then
+    /// as [`StopHandle::close`]. A limit of zero does not wait.
     pub fn drain(&self, limit: Duration) {
         let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        // A worker that is gone has ended already.
+        // If the worker is gone, it has already ended.
         self.worker.send(Command::Drain { limit_ns });
     }
 
-    /// Closes all connections as close(2) would, and ends when what was written is delivered, or a
-    /// second later.
+    /// Closes all connections as by close(2), and ends when their data is delivered, at the latest
+    /// after one second.
     pub fn close(&self) {
         self.worker.send(Command::Close);
     }
 
-    /// Ends at once. Peers of connections are told nothing.
+    /// Ends at once. Nothing is sent to peers.
     pub fn stop(&self) {
         self.stop.stop();
     }
 }
 
 impl Engine {
-    /// Opens the control socket and starts polling; clients may attach when it returns.
+    /// Opens the control socket and starts polling; clients may attach when this returns.
     ///
     /// # Errors
-    /// A sentence: limits, socket, kernel or threads that cannot be had.
+    /// A sentence: which limit, socket, kernel feature or thread is not available.
     pub fn start(config: EngineConfig, ports: Vec<PortSetup>) -> Result<Self, StartError> {
         let fail = |what: &'static str| move |error: Errno| StartError(format!("{what}: {error}"));
         if ports.is_empty() {
@@ -192,7 +192,7 @@ impl Engine {
                 let _end = EndOfAll(Arc::clone(&polling.stop));
                 privileges::keep_or_warn(CapabilitySet::empty());
                 let usable = pinned.is_ok();
-                // The starter waits for this message.
+                // The starting thread waits for this message.
                 let _ = ready.send(pinned);
                 if usable { polling.run() } else { Ok(()) }
             })
@@ -243,7 +243,7 @@ impl Engine {
     }
 }
 
-/// An engine without one of its threads is none: when one ends, also by a panic, all do.
+/// The engine cannot continue without one of its threads: when one ends, also by a panic, all end.
 struct EndOfAll(Arc<Stop>);
 
 impl Drop for EndOfAll {
@@ -257,7 +257,7 @@ fn raw_port(setup: &PortSetup) -> RawPort {
     RawPort { name: info.name.clone(), mac: info.mac.0, mtu: info.mtu }
 }
 
-/// Whether the kernel has its frames before the engine sees any.
+/// Whether the kernel gets its frames before the engine sees any.
 fn is_untakeable(setup: &PortSetup) -> bool {
     setup.port.info().shared.is_some_and(|shared| !shared.is_divided)
 }
@@ -280,7 +280,7 @@ fn interface_info(setup: &PortSetup) -> InterfaceInfo {
     }
 }
 
-/// Takes addresses and routes from the kernel for the ports that share an interface with it.
+/// Reads addresses and routes from the kernel for the ports that share an interface with it.
 fn follow_kernel(ports: &mut [PortSetup]) -> Result<Option<Kernel>, StartError> {
     let fail = |error| StartError(format!("querying the kernel's interfaces: {error}"));
     let mut kernel = None;
@@ -313,7 +313,7 @@ fn follow_kernel(ports: &mut [PortSetup]) -> Result<Option<Kernel>, StartError> 
     Ok(kernel)
 }
 
-/// Puts a capture around a port.
+/// Wraps a port for captures.
 fn tapped(setup: PortSetup, switches: &mut Vec<(String, port::pcap::Switch)>) -> PortSetup {
     let name = setup.port.info().name.clone();
     let (port, switch) = port::pcap::wrap(setup.port);
@@ -321,10 +321,10 @@ fn tapped(setup: PortSetup, switches: &mut Vec<(String, port::pcap::Switch)>) ->
     PortSetup { port: Box::new(port), ..setup }
 }
 
-/// Whether a worker could be pinned to a core, for those who want to know before there is one.
+/// Checks whether a worker could be pinned to a core, before there is one.
 ///
 /// # Errors
-/// When this process may not use it, or when there is no such core.
+/// If this process may not use it, or there is no such core.
 pub fn check_core(core: Option<usize>) -> Result<(), StartError> {
     let before = sched_getaffinity(None).map_err(|error| unusable(core, error))?;
     pin(core).map_err(|error| unusable(core, error))?;
@@ -354,14 +354,14 @@ fn now() -> Instant {
     Instant((time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64))
 }
 
-/// How often a polling worker looks for rings of lanes that it does not poll, and for lanes that
-/// have gone idle.
+/// Interval at which a polling worker checks lanes that it does not poll, and lanes that have gone
+/// idle.
 const LANES_EVERY_NS: u64 = 20_000;
 
-/// How often the statistics page is brought up to date.
+/// Interval at which the statistics page is updated.
 const PUBLISH_EVERY_NS: u64 = 100_000_000;
 
-/// How long a worker gives way at a time.
+/// Time for which a worker yields, in nanoseconds.
 const MOMENT_NS: i64 = 100_000;
 
 /// Processor time of this thread.
@@ -380,7 +380,7 @@ struct Polling {
     mode: Poll,
     page: Arc<StatsPage>,
     published_at: Instant,
-    /// Something has been counted since.
+    /// Counters have changed since the last update.
     unpublished: bool,
     /// Watches the pipes of all lanes.
     lanes: std::os::fd::OwnedFd,
@@ -389,7 +389,7 @@ struct Polling {
 }
 
 impl Polling {
-    /// Until the end; why, if that was a failure.
+    /// Runs until the end; the error is the reason if that was a failure.
     fn run(mut self) -> Result<(), EngineError> {
         let mut worked_at = now();
         let mut lanes_at = worked_at;
@@ -435,8 +435,8 @@ impl Polling {
         }
     }
 
-    /// A turn from `start` to `end` found nothing to do. Sleeps when that has been so for long, and
-    /// gives way to programs; returns whether it slept.
+    /// A turn from `start` to `end` found nothing to do. Sleeps if that has lasted long enough, and
+    /// yields to programs; returns whether it slept.
     fn idle(&mut self, start: Instant, end: Instant, worked_at: Instant) -> bool {
         if self.occupancy.is_shared(end.0) && self.worker.somebody_runs() {
             self.give_way();
@@ -454,14 +454,15 @@ impl Polling {
             self.patience.slept(slept);
             return true;
         }
-        // A program in the same scheduling group runs now rather than at the end of our time slice.
+        // A program in the same scheduling group runs now and not only at the end of our time
+        // slice.
         self.counters.yields.increment();
         sched_yield();
         self.occupancy.idled(now().0.saturating_sub(start.0));
         false
     }
 
-    /// Brings the statistics page up to date now and then.
+    /// Updates the statistics page periodically.
     fn publish(&mut self, now: Instant) {
         if now.0.saturating_sub(self.published_at.0) >= PUBLISH_EVERY_NS && self.unpublished {
             self.unpublished = false;
@@ -483,7 +484,7 @@ impl Polling {
                         epoll::EventFlags::IN,
                     );
                     if let Err(error) = added {
-                        // The lane is polled anyway; only sleep would miss it.
+                        // The lane is polled anyway; only a sleep would miss it.
                         tracing::error!("cannot wait for a lane: {error}");
                     }
                 }
@@ -515,8 +516,8 @@ impl Polling {
             let key = crate::control::exchange::SessionKey(data >> 16);
             let lane = data as u16;
             if !self.worker.lane_rang(key, lane, now) {
-                // The client is gone, which the control socket tells as well; its pipe would
-                // keep us awake.
+                // The client is gone, which the control socket reports as well; its pipe would keep
+                // us awake.
                 self.worker.with_lane_pipe(key, lane, |fd: BorrowedFd<'_>| {
                     let _ = epoll::delete(&self.lanes, fd);
                 });
@@ -524,8 +525,8 @@ impl Polling {
         }
     }
 
-    /// Lets a program run that has the worker's CPU, until it stops or for a moment: frames wait
-    /// meanwhile, and more of them are dealt with at a time.
+    /// Yields the CPU to a program, until it blocks or for a moment. Frames wait meanwhile, and
+    /// more of them are processed at a time.
     fn give_way(&mut self) {
         if self.inbox.signal().is_raised() || !self.worker.prepare_giving_way() {
             return;
@@ -557,7 +558,7 @@ impl Polling {
             Some(deadline) => Some(deadline.0 - now.0),
             None => None,
         };
-        // What was counted is shown soon, even if nothing else happens.
+        // Counters are published soon, even if nothing else happens.
         let timeout = match self.unpublished {
             true => Some(timeout.unwrap_or(u64::MAX).min(PUBLISH_EVERY_NS)),
             false => timeout,
@@ -574,7 +575,7 @@ impl Polling {
         for fd in self.worker.wait_fds() {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
-        // Interrupted or failed: the loop goes on polling, which is always right.
+        // On interruption or failure the loop keeps polling, which is always correct.
         let _ = poll(&mut fds, timeout.as_ref());
         let rung = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
         drop(fds);

@@ -1,5 +1,5 @@
-//! What limits may be. Beyond it an engine would do nothing, turn without an end, or ask for more
-//! memory than any machine has.
+//! Bounds of the limits. Beyond them an engine would do nothing, never finish a turn, or request
+//! more memory than any machine has.
 
 use std::fmt;
 
@@ -7,33 +7,33 @@ use shm::layout::{BadGeometry, Layout};
 
 use super::Limits;
 
-/// Why an engine cannot have these limits.
+/// Why an engine cannot run with these limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadLimit {
-    /// One is outside of what it may be.
+    /// A limit is out of its range.
     OutOfRange {
         /// Its name, as in a configuration file.
         name: &'static str,
-        /// As given.
+        /// Its value.
         value: u64,
-        /// The least that it may be.
+        /// Its minimum.
         least: u64,
-        /// The most.
+        /// Its maximum.
         most: u64,
     },
-    /// Those of a region do not go together.
+    /// The limits of a region contradict each other.
     Geometry(BadGeometry),
-    /// One promises more than another one lets it have.
+    /// A limit promises more than another permits.
     Unmet {
         /// The promise.
         name: &'static str,
-        /// As given.
+        /// Its value.
         value: u64,
-        /// What stands in its way.
+        /// The limit that does not permit it.
         against: &'static str,
-        /// As given.
+        /// Its value.
         has: u64,
-        /// What that must be at least for the promise to be kept.
+        /// The minimum of that for the promise to hold.
         needs: u64,
     },
 }
@@ -55,7 +55,7 @@ impl fmt::Display for BadLimit {
 impl std::error::Error for BadLimit {}
 
 impl BadLimit {
-    /// What to do about it.
+    /// The advice to the user.
     pub fn advice(&self) -> String {
         match self {
             Self::OutOfRange { least, most, .. } => format!("give {least} to {most}"),
@@ -66,12 +66,12 @@ impl BadLimit {
 }
 
 impl Limits {
-    /// Address space that an engine with these limits takes at its start, about: tables are made as
-    /// large as they may become, and their pages taken as they are used.
+    /// Approximate address space of an engine with these limits at its start: tables are allocated
+    /// at their full size, and their pages are touched when used.
     pub fn bytes_at_start(&self) -> u64 {
-        // Stacks of threads, ports, and what has no limit of its own.
+        // Thread stacks, ports, and everything without a limit of its own.
         const REST: u64 = 16 << 20;
-        // As measured, with their places in the tables by which they are found.
+        // As measured, including its entries in the lookup tables.
         const CONNECTION: u64 = 800;
         const UDP_SOCKET: u64 = 320;
         const NEIGHBOR: u64 = 80;
@@ -80,16 +80,16 @@ impl Limits {
             + u64::from(self.neighbors) * NEIGHBOR
     }
 
-    /// Whether an engine can have these limits.
+    /// Checks whether an engine can run with these limits.
     ///
     /// # Errors
-    /// The first that it cannot have.
+    /// The first limit that is invalid.
     pub fn check(&self) -> Result<(), BadLimit> {
-        // Tables of so many entries are made at the start; none is to be larger than memory.
+        // Tables of this many entries are allocated at the start; none may exceed memory.
         const ENTRIES_MAX: u64 = 1 << 24;
         const PER_TURN_MAX: u64 = 1 << 16;
         const BYTES_MAX: u64 = 1 << 40;
-        // What comes early goes to a receive queue, whose pages it must not outgrow.
+        // Early data goes to a receive queue and must fit into its pages.
         let queue_bytes =
             u64::from(self.receive_slots.saturating_sub(1)) * u64::from(self.buffer_bytes);
         let ranges = [
@@ -121,9 +121,9 @@ impl Limits {
         self.check_promises(layout.geometry().region_bytes)
     }
 
-    /// Whether what one limit promises can be had within the others.
+    /// Checks that the promise of each limit is possible within the others.
     fn check_promises(&self, region_bytes: u64) -> Result<(), BadLimit> {
-        // Half of what x86-64 and aarch64 give a process.
+        // Half of the address space of a process on x86-64 and aarch64.
         const ADDRESS_SPACE: u64 = 1 << 46;
         let of_user = u64::from(self.sessions_per_user);
         let sessions = u64::from(self.sessions);
@@ -134,7 +134,7 @@ impl Limits {
                 sessions,
                 "control_connections",
                 self.control_connections.into(),
-                // An observer and one that has yet to say what it is.
+                // An observer, and a connection that has not said hello.
                 sessions + 2,
             ),
             (

@@ -1,5 +1,5 @@
-//! The right to a local port is the kernel's to give: a program shows a kernel socket that it
-//! has bound as its own user, and what the kernel says about that socket is what counts.
+//! The kernel grants the right to a local port: a program passes a kernel socket that it has bound
+//! as its own user, and the kernel's data about that socket decides.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -15,7 +15,7 @@ use super::exchange::{Shown, SocketKey};
 const SOL_SOCKET: i32 = 1;
 const SO_BINDTOIFINDEX: i32 = 62;
 
-/// What a socket is shown for.
+/// The purpose for which a socket is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// It listens.
@@ -41,7 +41,7 @@ impl Purpose {
 pub struct Refusal {
     /// Nearest errno.
     pub errno: i32,
-    /// Why, and what to do.
+    /// The reason, and what to do.
     pub reason: String,
 }
 
@@ -53,8 +53,8 @@ fn failed(what: &str, error: Errno) -> Refusal {
     refuse(error, format!("the passed descriptor is not a usable socket: {what} fails with {error}"))
 }
 
-/// The interface that the socket is bound to, or 0. Where one is bound, the kernel lets another user have
-/// the same port on all others.
+/// The interface that the socket is bound to, or 0. A socket bound to an interface does not keep
+/// other users from the same port on other interfaces.
 fn device(socket: BorrowedFd<'_>) -> Result<i32, Refusal> {
     let mut index = [0; 4];
     port::sockets::option(socket, SOL_SOCKET, SO_BINDTOIFINDEX, &mut index)
@@ -68,7 +68,7 @@ fn device(socket: BorrowedFd<'_>) -> Result<i32, Refusal> {
 /// alone can be forged from another namespace.
 ///
 /// # Errors
-/// Why it does not, with the errno for its program.
+/// The reason if it does not, with the errno for the program.
 pub fn check(
     socket: BorrowedFd<'_>,
     purpose: Purpose,
@@ -87,8 +87,8 @@ pub fn check(
     if kind != wanted {
         return Err(refuse(Errno::PROTOTYPE, "the passed socket has the wrong type"));
     }
-    // What has TCP's or UDP's type may be of another protocol, whose ports say nothing of theirs: a ping
-    // socket's is an identifier that everybody may choose.
+    // A socket of TCP's or UDP's type may have another protocol with other port numbers: a ping
+    // socket's is an identifier that any program may choose.
     let protocol =
         sockopt::socket_protocol(socket).map_err(|error| failed("SO_PROTOCOL", error))?;
     if protocol != Some(its_protocol) {
@@ -126,7 +126,7 @@ pub fn check(
         return Err(refuse(Errno::INVAL, "the passed socket is not bound to a port"));
     }
     let local = match kernel_local.ip() {
-        // An address of IPv4 behind `::ffff:` is one of IPv4.
+        // An IPv4-mapped IPv6 address is an IPv4 address.
         address if address.is_unspecified() => address,
         address => address.to_canonical(),
     };

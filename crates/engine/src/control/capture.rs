@@ -1,5 +1,5 @@
-//! Captures of frames for observers. Each port is wrapped in a tap that costs nothing while off;
-//! switching it on and writing the file are done beside the worker.
+//! Captures of frames for observers. Each port is wrapped in a tap that costs nothing while off.
+//! Other threads switch it on and write the file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,8 +14,8 @@ use shm::control::FromEngine;
 use super::{Control, connection, is_master};
 use crate::privileges;
 
-/// A capture's file, and whom to tell when it takes no more. The observer's connection does not
-/// hang up before this is dropped, that is, before all is written.
+/// A capture's file, and the observer to inform when it cannot be written. The observer's
+/// connection does not hang up before this is dropped, when everything is written.
 struct Output {
     file: Arc<File>,
     observer: OwnedFd,
@@ -27,7 +27,7 @@ impl Output {
             && !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::BrokenPipe)
         {
             let refused = Some(format!("its file cannot be written: {error}"));
-            // An observer that is gone need not know.
+            // An observer that is gone needs no message.
             let _ =
                 connection::send(self.observer.as_fd(), &FromEngine::Capturing { refused }, &[]);
         }
@@ -47,11 +47,11 @@ impl Write for Output {
     }
 }
 
-/// The switches of all ports, and who has turned which on.
+/// The switches of all ports, and the observers that switched them on.
 pub struct Captures {
     switches: Vec<(String, Switch)>,
     running: Vec<(u64, usize)>,
-    /// To be ended, by threads that there were none for yet.
+    /// Captures to be ended, for which no thread could be started yet.
     ending: Vec<usize>,
 }
 
@@ -73,14 +73,14 @@ struct CaptureRequest<'a> {
     options: &'a CaptureOptions,
     /// The file, which gets pcapng.
     output: &'a Arc<File>,
-    /// Told when the output fails.
+    /// Informed when the output fails.
     observer: BorrowedFd<'a>,
 }
 
-/// Does something beside the control thread.
+/// Work for another thread than the control thread.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Starts a thread for what may take its time.
+/// Starts a thread for work that may block.
 fn beside(work: Work) -> io::Result<()> {
     std::thread::Builder::new().name("outboard-pcap".into()).spawn(work).map(drop)
 }
@@ -91,7 +91,7 @@ impl Captures {
         Self { switches, running: Vec::new(), ending: Vec::new() }
     }
 
-    /// Begins a capture; the observer is told a refusal as it is.
+    /// Starts a capture. The error is the message for the observer.
     fn begin(&mut self, request: &CaptureRequest<'_>) -> Result<(), String> {
         let CaptureRequest { connection, options, output, observer } = *request;
         let CaptureOptions { port, snap_bytes, filter } = options;
@@ -129,12 +129,12 @@ impl Captures {
         self.end_left(beside);
     }
 
-    /// Ends what is to be ended as far as there are threads, the rest with what begins or ends next:
-    /// until then frames are copied for nobody.
+    /// Ends pending captures as far as threads can be started. The rest end with the next start or
+    /// end of a capture; until then frames are copied in vain.
     fn end_left(&mut self, mut beside: impl FnMut(Work) -> io::Result<()>) {
         while let Some(index) = self.ending.pop() {
             let Some((name, switch)) = self.switches.get(index).cloned() else { continue };
-            // Ending waits for the last write, which whoever reads the output may delay.
+            // Ending waits for the last write, which the reader of the output may delay.
             let started = beside(Box::new(move || {
                 privileges::keep_or_warn(CapabilitySet::empty());
                 if let Err(error) = switch.stop() {
@@ -175,7 +175,7 @@ impl Control {
             }
             None => Some("no descriptor came with the request".to_string()),
         };
-        // Ours alone when nothing is written to it.
+        // Ours alone if nothing is written to it.
         let unused = output.and_then(Arc::into_inner).map(Into::into).into_iter().collect();
         is_within
             && self.discard.close(uid, unused)
@@ -183,7 +183,7 @@ impl Control {
     }
 }
 
-/// What must be added to the engine's clock to give the time since 1970, in nanoseconds.
+/// The offset from the engine's clock to the time since 1970, in nanoseconds.
 fn epoch_ns() -> u64 {
     let ns = |clock| {
         let time = clock_gettime(clock);

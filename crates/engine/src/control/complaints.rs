@@ -1,13 +1,13 @@
-//! Lines that clients can cause: so few that none fills a log, or keeps the control thread waiting
-//! for whoever reads it. Counters tell of all.
+//! Rate limit for log lines that clients can cause, so that they neither fill a log nor block the
+//! control thread on a slow reader. Counters count all of them.
 
 use std::time::{Duration, Instant};
 
-/// Complaints about clients that are said in each [`PERIOD`].
+/// Lines logged in each [`PERIOD`].
 const PER_PERIOD: u32 = 16;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// How much has been complained of lately.
+/// Number of recent complaints.
 #[derive(Debug, Default)]
 pub struct Complaints {
     begun: Option<Instant>,
@@ -15,7 +15,7 @@ pub struct Complaints {
 }
 
 impl Complaints {
-    /// Says that the client of process `pid` has done `what`, unless much has been said already.
+    /// Logs that the client of process `pid` has done `what`, unless the limit is reached.
     pub fn say(&mut self, now: Instant, pid: i32, what: &str) {
         match self.count(now) {
             ..PER_PERIOD => tracing::warn!(pid, "control: {what}"),
@@ -27,7 +27,7 @@ impl Complaints {
         }
     }
 
-    /// How many complaints this period has seen before this one.
+    /// The number of complaints in this period before this one.
     fn count(&mut self, now: Instant) -> u32 {
         if self.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= PERIOD) {
             (self.begun, self.said) = (Some(now), 0);

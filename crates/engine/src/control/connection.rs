@@ -1,5 +1,5 @@
-//! One control connection: a message per SOCK_SEQPACKET datagram, descriptors beside it. Nothing
-//! here waits for a client: a client that does not read its answers loses its connection.
+//! One control connection: a message per SOCK_SEQPACKET datagram, with descriptors. Nothing here
+//! waits for a client: a client that does not read its answers loses its connection.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,32 +12,32 @@ use rustix::net::{
 };
 use shm::control::{FromEngine, MESSAGE_BYTES_MAX, ToEngine};
 
-/// Most descriptors of a message (SCM_MAX_FD of the kernel). There is room for as many as anybody
-/// can send: those without room the kernel would close then and there, and wait for as long as it
-/// takes.
+/// Maximum number of descriptors in a message (SCM_MAX_FD of the kernel). The buffer has room for
+/// all: the kernel would close descriptors without room synchronously, however long that takes.
 const FDS_MAX: usize = 253;
 
 /// Descriptors that a client may pass with a message.
 const FDS_IN: usize = 4;
 
-/// What a look at the socket brought.
+/// Result of a receive.
 pub enum Received {
     /// A message and its descriptors.
     Message(ToEngine, Vec<OwnedFd>),
-    /// Nothing now.
+    /// No message is pending.
     Nothing,
     /// The client is gone.
     HungUp,
-    /// A message waits whose descriptors the engine has no numbers for, but for these.
+    /// A message is pending, but the engine has no free descriptor numbers for its descriptors,
+    /// except for these.
     Crowded(Vec<OwnedFd>),
-    /// The client sent what is no message, and maybe descriptors with it.
+    /// The client sent an invalid message, perhaps with descriptors.
     Garbage(&'static str, Vec<OwnedFd>),
 }
 
 /// Takes one message, without blocking.
 ///
-/// Its descriptors are looked at first: of copies that found no room, the kernel closes nothing but
-/// copies. Taken at once, it would close the last of their kind then and there.
+/// Its descriptors are peeked first: for copies without room, the kernel closes only copies. If the
+/// message were received at once, the kernel would close the last references synchronously.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
     buffer.resize(MESSAGE_BYTES_MAX, 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -58,10 +58,10 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
     if received.flags.contains(ReturnFlags::CTRUNC) {
         return Received::Crowded(fds);
     }
-    // What was seen is there, and ours alone to take.
+    // The peeked message is there, and no other thread reads this socket.
     let _ = recvmsg(socket, &mut room, &mut RecvAncillaryBuffer::default(), flags);
     if received.bytes == 0 {
-        // Either the end, or an empty message, which nobody honest sends.
+        // Either end of file, or an empty message, which no honest client sends.
         return match fds.is_empty() {
             true => Received::HungUp,
             false => Received::Garbage("a message is empty", fds),
@@ -79,7 +79,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
     }
 }
 
-/// Sends one message without blocking; an error means that the connection is to be dropped.
+/// Sends one message without blocking; on an error the connection must be dropped.
 pub fn send(
     socket: BorrowedFd<'_>,
     message: &FromEngine,

@@ -1,9 +1,9 @@
-//! Descriptors that clients pass and that are no use to us. Closing one may wait for whoever is
-//! behind it (a lingering connection, a file system of the client's own making), and must
-//! therefore never be done by the thread that serves all others.
+//! Closing of descriptors that clients pass and the engine does not use. Closing one may block on
+//! the other end (a lingering connection, a client's own file system), so the thread that serves
+//! all clients must never do it.
 //!
-//! A few threads close what waits. A user whose descriptors do not come to an end holds but his
-//! share of them, and with more than his share waiting he is served no more.
+//! A few threads close the pending descriptors. A user whose descriptors block occupies at most a
+//! fixed share of the threads, and is no longer served when too many are pending.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -16,12 +16,12 @@ use crate::stats::Counters;
 
 /// Threads that close at a time.
 const THREADS_MAX: usize = 64;
-/// How many of them one user's descriptors may keep.
+/// Threads that one user's descriptors may occupy.
 const THREADS_PER_USER: usize = 8;
-/// Descriptors of one user that may be waiting.
+/// Descriptors of one user that may be pending.
 const WAITING_PER_USER: usize = 256;
 
-/// A user of whom nothing is known but that he has connected.
+/// A user of whom only the connection is known.
 pub const NOBODY: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// What is to be closed next.
+    /// The next descriptor to close.
     fn next(&mut self) -> Option<(u32, OwnedFd)> {
         let free = |user: &User| user.closing < THREADS_PER_USER && !user.waiting.is_empty();
         let (uid, user) = self.users.iter_mut().find(|(_, user)| free(user))?;
@@ -58,7 +58,7 @@ impl Queue {
     }
 }
 
-/// Closes descriptors beside the control thread.
+/// Closes descriptors on other threads.
 #[derive(Clone, Debug)]
 pub struct Discard {
     queue: Arc<Mutex<Queue>>,
@@ -66,18 +66,18 @@ pub struct Discard {
 }
 
 fn locked(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
-    // Nobody panics while holding it.
+    // No thread panics while holding it.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Discard {
-    /// Counts what waits.
+    /// Counts the pending descriptors.
     pub fn new(counters: Arc<Counters>) -> Self {
         Self { queue: Arc::default(), counters }
     }
 
-    /// Closes what the user `uid` has sent, without waiting. `false`: so many of his descriptors
-    /// wait to be closed that he is to be served no more; also these are closed one day.
+    /// Queues descriptors sent by user `uid` for closing. `false`: so many of the user's are
+    /// pending that the user must not be served any more; these are closed eventually, too.
     #[must_use]
     pub fn close(&self, uid: u32, fds: Vec<OwnedFd>) -> bool {
         let count = fds.len();
@@ -103,7 +103,7 @@ impl Discard {
                 .name("outboard-close".into())
                 .spawn(move || of.close_all());
             if spawned.is_err() {
-                // What waits is closed with what comes next.
+                // The rest is closed with the next ones.
                 queue.threads -= 1;
                 break;
             }
@@ -111,22 +111,23 @@ impl Discard {
         is_within
     }
 
-    /// Closes a connection to a client. Its end is told at once, also where messages that nobody
-    /// has read hold descriptors that take their time.
+    /// Closes a connection to a client. The client sees the hang-up at once, even if unread
+    /// messages hold descriptors that block.
     pub fn hang_up(&self, uid: u32, connection: OwnedFd) {
-        // One that has no other end is hung up.
+        // A socket without a peer is already hung up.
         let _ = rustix::net::shutdown(&connection, rustix::net::Shutdown::Both);
-        // Counted; there is nobody left to be refused anything.
+        // Counted; there is no client left to refuse.
         let _ = self.close(uid, vec![connection]);
     }
 
-    /// Whether so much of this user waits that he is to be served no more.
+    /// Whether so many of this user's descriptors are pending that the user must not be served any
+    /// more.
     pub fn is_crowded(&self, uid: u32) -> bool {
         let queue = locked(&self.queue);
         queue.users.get(&uid).is_some_and(|user| user.waiting.len() > WAITING_PER_USER)
     }
 
-    /// With the queue locked there is one writer at a time.
+    /// The lock on the queue makes this the only writer.
     fn note(&self, queue: &Queue) {
         self.counters.discards_waiting.set(queue.waiting as u64);
     }
@@ -137,7 +138,7 @@ impl Discard {
         while let Some((uid, fd)) = queue.next() {
             self.note(&queue);
             drop(queue);
-            // Of what is no socket there is nothing to be set.
+            // Fails for a descriptor that is not a socket.
             let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
             drop(fd);
             queue = locked(&self.queue);

@@ -1,5 +1,5 @@
-//! What the control thread and a worker tell each other: a channel each way, and a descriptor
-//! that wakes whoever sleeps.
+//! Messages between the control thread and a worker: a channel in each direction, and a descriptor
+//! that wakes the receiver.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use crate::service::raw::RawSeed;
 use crate::session::{Breach, SessionSeed};
 use crate::ss::Seen;
 
-/// Commands or answers taken before other work has its turn.
+/// Commands or answers processed before other work has its turn.
 pub const TAKEN_AT_A_TIME: usize = 64;
 
 /// Names a session between the control thread and the workers; never used twice.
@@ -47,23 +47,23 @@ pub struct SocketKey {
     pub cookie: u64,
 }
 
-/// A kernel socket that a program has shown, and what was seen of it.
+/// A kernel socket that a program has passed, with its properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Its local address; IPv4-mapped ones are IPv4.
     pub local: Local,
-    /// The address as the program's getsockname tells it.
+    /// The address as returned by the program's getsockname.
     pub kernel_local: SocketAddr,
-    /// The same socket shown by another process attaches to the same listener.
+    /// Another process that passes the same socket attaches to the same listener.
     pub key: SocketKey,
-    /// The user who made the socket, as the kernel's own rules about shared ports see it.
+    /// The user who created the socket, as in the kernel's rules about shared ports.
     pub uid: u32,
-    /// SO_REUSEADDR and SO_REUSEPORT, as far as datagrams are concerned.
+    /// SO_REUSEADDR and SO_REUSEPORT, as they apply to datagrams.
     pub sharing: Sharing,
 }
 
 impl Shown {
-    /// A socket of root's with a port for itself.
+    /// A socket of root with exclusive use of its port.
     pub fn alone(local: SocketAddr, cookie: u64) -> Self {
         let key = SocketKey { namespace: 0, cookie };
         Self { local: local.into(), kernel_local: local, key, uid: 0, sharing: Sharing::Alone }
@@ -72,11 +72,11 @@ impl Shown {
 
 /// To a worker.
 pub enum Command {
-    /// A session begins.
+    /// A session starts.
     Attach(Box<SessionSeed>),
     /// A session's program is gone.
     Detach(SessionKey),
-    /// Listen on a socket that was checked.
+    /// Listen with a checked socket.
     Listen {
         /// Whose.
         session: SessionKey,
@@ -88,10 +88,10 @@ pub enum Command {
         backlog: u32,
         /// The socket.
         shown: Shown,
-        /// Other sockets that the kernel has just said to listen at this port.
+        /// Other sockets that listen at this port, according to the kernel.
         beside: Vec<SocketKey>,
     },
-    /// Serve a UDP socket that was checked.
+    /// Serve a checked UDP socket.
     BindUdp {
         /// Whose.
         session: SessionKey,
@@ -102,7 +102,7 @@ pub enum Command {
         /// The socket.
         shown: Shown,
     },
-    /// Open a message endpoint for a UDP socket that was checked.
+    /// Open a message endpoint for a checked UDP socket.
     BindMessages {
         /// Whose.
         session: SessionKey,
@@ -114,7 +114,7 @@ pub enum Command {
         shown: Shown,
         /// The job's key.
         key: Option<[u8; 16]>,
-        /// The engine's, in microseconds: greater each time that it starts.
+        /// The engine's incarnation, in microseconds: greater with each start.
         incarnation: u64,
     },
     /// Authorize a local address for one connect.
@@ -134,7 +134,7 @@ pub enum Command {
         serial: u32,
         /// Context of the endpoint.
         context: u16,
-        /// What it is made from.
+        /// Parameters of the endpoint.
         seed: Box<RawSeed>,
     },
     /// A session has registered memory.
@@ -143,69 +143,69 @@ pub enum Command {
         session: SessionKey,
         /// For the answer.
         serial: u32,
-        /// By which its spans name it.
+        /// The number by which its spans refer to it.
         number: u16,
         /// The memory.
         memory: Arc<Registered>,
     },
-    /// A session uses a registered memory no more.
+    /// A session releases registered memory.
     Unregister {
         /// Whose.
         session: SessionKey,
         /// Which.
         number: u16,
     },
-    /// A socket that was shown no longer has the right to its port: it is closed for the last time,
-    /// shut down, disconnected or bound elsewhere.
+    /// A passed socket has lost the right to its port: its last descriptor was closed, or it was
+    /// shut down, disconnected or bound to another address.
     RightEnded(SocketKey),
-    /// Somebody waits at the listener of a kernel socket who cannot be accelerated.
+    /// A process without acceleration waits at the listener of a kernel socket.
     LeaveListener {
         /// The socket.
         key: SocketKey,
         /// Until it is closed.
         lasting: bool,
     },
-    /// The kernel's interface behind a port has changed.
+    /// The kernel's interface of a port has changed.
     Interface {
         /// Which of the engine's ports.
         port: usize,
-        /// How it is now.
+        /// Its current state.
         facts: Facts,
     },
-    /// The kernel knows a neighbour on the link of a port.
+    /// The kernel has resolved a neighbour on the link of a port.
     Neighbor {
         /// Which of the engine's ports.
         port: usize,
         /// Its address.
         address: IpAddr,
-        /// Where it is.
+        /// Its link address.
         mac: MacAddr,
     },
-    /// An [`Answer::Interface`] was heard: the next one may come.
+    /// An [`Answer::Interface`] was processed: the next one may follow.
     Heard,
-    /// What programs are told of interfaces has changed: they are to ask anew.
+    /// The interfaces as announced to programs have changed: they must query them again.
     Reach,
-    /// Whether the kernel chooses its ways as the stack does; otherwise nothing new is taken.
+    /// Whether the kernel routes as the stack does; otherwise no new sockets are admitted.
     Open(bool),
-    /// Take nobody new, wait for the connections there are, then close.
+    /// Admit no new connections, wait for existing ones, then close.
     Drain {
-        /// For how long at most, in nanoseconds.
+        /// Maximum wait, in nanoseconds.
         limit_ns: u64,
     },
     /// Close all connections as close(2) would, and end.
     Close,
     /// The session is the relay's.
     Relay(SessionKey),
-    /// A child is to be forked, which will hold the connections that a keeper has.
+    /// A child is about to be forked, which will hold the connections of a keeper.
     Fork {
-        /// Whose child.
+        /// The parent.
         by: Keeper,
-        /// What it is called.
+        /// The key of the child.
         heir: HeirKey,
         /// For the answer.
         serial: u32,
     },
-    /// A forked child is gone.
+    /// A forked child has ended.
     EndHeir(HeirKey),
     /// A forked child has closed a connection.
     Release {
@@ -214,7 +214,7 @@ pub enum Command {
         /// The connection's endpoint in the session that opened it.
         endpoint: u32,
     },
-    /// A keeper wants to use a connection as a socket of the kernel's.
+    /// A keeper wants a connection as a kernel socket.
     Pass {
         /// Who.
         by: Keeper,
@@ -222,15 +222,15 @@ pub enum Command {
         serial: u32,
         /// The connection's endpoint in the session that opened it.
         endpoint: u32,
-        /// Its socket is to be one of IPv6.
+        /// The socket must be an IPv6 socket.
         v6: bool,
     },
-    /// Takes one step of listing the sockets for an observer.
+    /// Take one step of listing the sockets for an observer.
     Sockets {
-        /// Where it begins.
+        /// Where the step begins.
         place: usize,
     },
-    /// Brings the counters up to date for observers.
+    /// Update the counters for observers.
     Stats,
 }
 
@@ -248,16 +248,17 @@ pub enum Answer {
         /// The address.
         local: SocketAddr,
     },
-    /// A use that was granted of a socket that was shown has ended.
+    /// A granted use of a passed socket has ended.
     Unused(SocketKey),
-    /// Connections use this address, and no socket of a program may be left that says so to the kernel.
+    /// Connections use this address, perhaps without any socket of a program that holds it in the
+    /// kernel.
     Hold {
         /// The address.
         local: SocketAddr,
         /// Their sockets had SO_REUSEADDR.
         reuses: bool,
     },
-    /// They do so no more.
+    /// They no longer use it.
     LetGo(SocketAddr),
     /// A `Listen`, `BindUdp` or `BindTcp` was refused.
     Denied {
@@ -265,11 +266,11 @@ pub enum Answer {
         session: SessionKey,
         /// From the command.
         serial: u32,
-        /// The socket that was shown.
+        /// The passed socket.
         key: SocketKey,
         /// Nearest errno.
         errno: i32,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
     /// A raw endpoint was opened or refused.
@@ -278,10 +279,10 @@ pub enum Answer {
         session: SessionKey,
         /// From the command.
         serial: u32,
-        /// The endpoint, or why not.
+        /// The endpoint, or the refusal.
         result: Result<u32, Refusal>,
     },
-    /// A raw endpoint is closed; its rings are to be unmapped.
+    /// A raw endpoint is closed; its rings can be unmapped.
     RawClosed {
         /// Whose it was.
         session: SessionKey,
@@ -290,7 +291,7 @@ pub enum Answer {
         /// How many ports it had.
         ports: usize,
     },
-    /// The worker knows a registered memory from now on, or its session has ended.
+    /// The worker knows a registered memory now, or its session has ended.
     Registered {
         /// Whose.
         session: SessionKey,
@@ -301,36 +302,36 @@ pub enum Answer {
         /// It is known.
         is_known: bool,
     },
-    /// The worker has left a registered memory; it is to be unmapped.
+    /// The worker has dropped a registered memory; it can be unmapped.
     Unregistered {
         /// Whose it was.
         session: SessionKey,
         /// Which.
         number: u16,
     },
-    /// The stack wants to know where a neighbour is that only the kernel may ask for.
+    /// The stack needs a neighbour that only the kernel may resolve.
     AskNeighbor {
         /// Which of the engine's ports.
         port: usize,
         /// The neighbour.
         address: IpAddr,
     },
-    /// The addresses of a port that the engine has for itself have changed. Each is followed by
-    /// [`Command::Heard`], before which no other comes: whoever sends router advertisements could
-    /// make any number of them.
+    /// The addresses of a port that does not share its interface have changed. The next one follows
+    /// only after [`Command::Heard`]; otherwise a sender of router advertisements could cause any
+    /// number of them.
     Interface {
         /// Which of the engine's ports.
         port: usize,
-        /// Those that may be used, but for link-local ones.
+        /// The usable addresses except link-local ones.
         addresses: Vec<Cidr>,
-        /// Whether IPv6 destinations off its link are reached through it.
+        /// Whether IPv6 destinations off the link are reached through it.
         leads_v6: bool,
-        /// Whether it is known of all addresses whether they may be used.
+        /// Whether duplicate address detection has finished for all addresses.
         settled: bool,
     },
-    /// A session broke the contract, so, and has been ended: hang up.
+    /// A session broke the contract and has been ended: hang up.
     Breached(SessionKey, Breach),
-    /// The engine's end has come so far.
+    /// Progress of the engine's end.
     Ending(Stage),
     /// A `Fork` is done.
     Forked {
@@ -340,10 +341,10 @@ pub enum Answer {
         heir: HeirKey,
         /// From the command.
         serial: u32,
-        /// Why not, if not.
+        /// The error, if it was refused.
         refused: Option<Errno>,
     },
-    /// A `Pass` is done, or why not.
+    /// The result of a `Pass`.
     Passed {
         /// From the command.
         by: Keeper,
@@ -354,22 +355,22 @@ pub enum Answer {
         /// The connection.
         outcome: Result<Handover, Errno>,
     },
-    /// Nobody will ask for this connection any more.
+    /// No keeper will request this connection any more.
     PassOver(u64),
     /// The last memory of a session has been returned.
     Gone(SessionKey),
-    /// The step asked for last.
+    /// The result of the last step.
     Sockets {
-        /// What it found.
+        /// The sockets found.
         sockets: Vec<Seen>,
-        /// Where the next begins, if the list does not end here.
+        /// Where the next step begins; `None` at the end of the list.
         next: Option<usize>,
     },
     /// The counters are up to date.
     Stats,
 }
 
-/// One direction's signal: a flag that is cheap to look at, and an eventfd for a sleeper.
+/// A wakeup in one direction: a flag that is cheap to test, and an eventfd for a sleeping thread.
 #[derive(Debug)]
 pub struct Signal {
     raised: AtomicBool,
@@ -384,22 +385,22 @@ impl Signal {
 
     fn raise(&self) {
         if !self.raised.swap(true, Ordering::AcqRel) {
-            // A full counter still wakes; there is nothing else that could fail here.
+            // A full counter still wakes; nothing else can fail here.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
-    /// Whether something has been sent since the last [`Signal::clear`].
+    /// Whether an item has been sent since the last [`Signal::clear`].
     pub fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// Call before taking what was sent, so that nothing sent meanwhile is missed.
+    /// To be called before taking items, so that none is missed.
     pub fn clear(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.fd, &mut count);
-        // A swap, so that what a sender did before a raise that found the flag still up is seen by
-        // the look that follows.
+        // A swap, so that the caller then sees what a sender did before a raise that found the flag
+        // already set.
         self.raised.swap(false, Ordering::AcqRel);
     }
 
@@ -424,7 +425,7 @@ impl Stop {
         Ok(Arc::new(Self { signal: Signal::new()? }))
     }
 
-    /// From now on everyone is to end.
+    /// Tells all threads to end.
     pub fn stop(&self) {
         self.signal.raise();
     }
@@ -453,7 +454,7 @@ impl<T> Clone for Outbox<T> {
 }
 
 impl<T> Outbox<T> {
-    /// Sends and wakes; `false` when the other side has ended.
+    /// Sends and wakes; `false` if the other side has ended.
     pub fn send(&self, item: T) -> bool {
         let sent = self.sender.send(item).is_ok();
         self.signal.raise();
@@ -473,8 +474,8 @@ impl<T> Inbox<T> {
         &self.signal
     }
 
-    /// What was sent, at most [`TAKEN_AT_A_TIME`]: with more the signal stays up. Without this
-    /// bound whoever sends faster than we serve would keep us here for ever.
+    /// The sent items, at most [`TAKEN_AT_A_TIME`]; if there are more, the signal stays raised.
+    /// Without the bound a fast sender would keep us here forever.
     pub fn take(&self) -> impl Iterator<Item = T> + '_ {
         let mut left = 0;
         if self.signal.is_raised() {
@@ -485,7 +486,7 @@ impl<T> Inbox<T> {
             left = usize::checked_sub(left, 1)?;
             let item = self.receiver.try_recv().ok()?;
             if left == 0 {
-                // There may be more, which nobody else tells.
+                // There may be more, which no sender will signal again.
                 self.signal.raise();
             }
             Some(item)

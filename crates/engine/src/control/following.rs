@@ -1,5 +1,5 @@
-//! The control thread's part in following the kernel: what it says of interfaces, rules and
-//! neighbours goes to the worker, and programs are told what they can reach.
+//! The control thread's part in following the kernel: notifications about interfaces, rules and
+//! neighbours go to the worker, and programs are informed of the destinations they can reach.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -10,14 +10,13 @@ use super::exchange::Command;
 use super::{Control, addresses_of};
 use crate::kernel::News;
 
-/// Why nothing new is accelerated while there are such rules.
+/// The warning while there are such rules.
 pub(crate) const FOREIGN_RULES: &str = "the kernel has routing rules (ip rule) beyond the default \
  three, but the engine follows only the main table: no new sockets are accelerated while there are \
  others (ip rule del removes one)";
 
 impl Control {
-    /// Interfaces that are shared with the kernel have changed, or rules, or neighbours have become
-    /// known.
+    /// Shared interfaces or rules have changed, or neighbours were resolved.
     pub(super) fn on_kernel_news(&mut self) {
         let Some(kernel) = &mut self.kernel else { return };
         let News { changed, neighbors, rules } = kernel.take();
@@ -50,7 +49,7 @@ impl Control {
         }
     }
 
-    /// How much of the kernel's routes could not be followed.
+    /// Counts the kernel routes that could not be followed.
     pub(super) fn count_routes(&self) {
         let Some(kernel) = &self.kernel else { return };
         let (left_out, untold) = kernel.routes_left_out(&self.interfaces);
@@ -58,7 +57,7 @@ impl Control {
         self.counters.routes_untold.set(untold as u64);
     }
 
-    /// A port whose interface is the engine's alone has other addresses, or leads elsewhere.
+    /// The addresses or routes of a port with its own interface have changed.
     pub(super) fn on_addresses(&mut self, port: usize, addresses: &[Cidr], leads_v6: bool) {
         let Some(interface) = self.interfaces.get_mut(port) else { return };
         let before = interface.clone();
@@ -84,7 +83,8 @@ impl Control {
         }
     }
 
-    /// The interfaces as programs are to see them: they reach nothing while nothing new is taken.
+    /// The interfaces as announced to programs: without any routes while no new sockets are
+    /// admitted.
     pub(super) fn told(&self) -> Vec<InterfaceInfo> {
         let mut all = self.interfaces.clone();
         for interface in &mut all {

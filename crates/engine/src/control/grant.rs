@@ -1,4 +1,4 @@
-//! Letting clients in, and making their sessions: the region and the wake pipes of its lanes.
+//! Admission of clients and creation of their sessions: the region and the wake pipes of its lanes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::{Control, Stage, connection};
 use crate::session::{LanePipes, SessionSeed, SessionWho};
 use crate::share::{Full, Shared};
 
-/// A session as the control thread keeps it.
+/// A session in the control thread.
 pub(super) struct Granted {
-    /// Who is behind it.
+    /// Its owner.
     pub who: SessionWho,
     /// It was granted for messages.
     pub has_messages: bool,
@@ -29,7 +29,7 @@ pub(super) struct Granted {
     pub memories: Memories,
 }
 
-/// What the client gets of a session, beside the geometry.
+/// The client's descriptors of a session.
 pub struct ClientEnds {
     /// The region, then for each lane the read end of the client's wake pipe and the write end
     /// of the engine's.
@@ -43,10 +43,10 @@ impl ClientEnds {
     }
 }
 
-/// Makes the region and the pipes of a session.
+/// Creates the region and the pipes of a session.
 ///
 /// # Errors
-/// What the kernel refuses: memory or descriptors.
+/// If the kernel refuses memory or descriptors.
 pub fn make(
     key: SessionKey,
     geometry: Geometry,
@@ -59,10 +59,10 @@ pub fn make(
     let mut pipes = Vec::with_capacity(lanes);
     for _ in 0..lanes {
         let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
-        // The ends of a pipe are separate open files: what a client does to its own end's flags
-        // does not reach ours.
+        // The ends of a pipe are separate open files: flags that a client sets on its end do not
+        // affect ours.
         let (client_read, engine_write) = pipe_with(flags)?;
-        // A socket, since a write to a broken pipe would raise SIGPIPE in the program.
+        // A socket, because a write to a broken pipe would raise SIGPIPE in the program.
         let (engine_read, client_write) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -77,10 +77,10 @@ pub fn make(
     Ok((SessionSeed { key, geometry, region, pipes: Some(pipes), who }, ClientEnds { fds }))
 }
 
-/// Most message endpoints of a session.
+/// Maximum number of message endpoints of a session.
 const MESSAGE_ENDPOINTS: u32 = 64;
-/// Bytes of buffers of a session for messages, which take memory as they are used. Half is for long
-/// messages on their way out.
+/// Bytes of buffers of a message session; pages are touched as they are used. Half of it is for
+/// long messages being sent.
 const MESSAGE_BYTES: u32 = 128 << 20;
 /// Descriptors in a message endpoint's queues.
 const MESSAGE_SLOTS: u32 = 1024;
@@ -98,7 +98,7 @@ pub fn messages_geometry(of: &Geometry) -> Geometry {
 }
 
 impl Control {
-    /// Somebody says who it is. `false`: the connection is to be dropped.
+    /// A client says hello. `false`: the connection must be dropped.
     pub(super) fn on_hello(&mut self, id: u64, contract: u32, role: Role, program: String) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
         if contract != CONTRACT_VERSION {
@@ -136,16 +136,16 @@ impl Control {
         }
     }
 
-    /// Shared memory that the sessions of a user hold.
+    /// Bytes of shared memory in use by the sessions of a user.
     pub(super) fn held_bytes(&self, uid: u32) -> u64 {
-        // One that cannot be asked counts as one that has used nothing.
+        // A session whose usage cannot be read counts as unused.
         let held = |one: &Granted| {
             one.region.resident_bytes().unwrap_or(0) + one.ring_bytes + one.memories.bytes()
         };
         self.sessions.values().filter(|one| one.who.uid == uid).map(held).sum()
     }
 
-    /// Whether user `uid` may have one more session; why not, as a sentence.
+    /// Checks whether user `uid` may have another session. The error is a sentence.
     fn admit_session(&self, uid: u32) -> Result<(), String> {
         let limits = &self.policy.limits;
         let is_program = |key: &SessionKey| self.tickets.relay != Some(key.0);
@@ -192,7 +192,7 @@ impl Control {
         let is_relay = self.tickets.relay == Some(id);
         if !is_relay && !self.policy.rules.admit_user(uid) {
             self.counters.left_users.increment();
-            // A client that cannot take the answer sees the hang-up.
+            // A client that cannot receive the answer sees the hang-up.
             let _ = connection::send(connection.fd.as_fd(), &FromEngine::NotServed, &[]);
             return false;
         }

@@ -1,6 +1,7 @@
-//! Ports of connections that have no kernel socket any more, because their listener, or the socket they
-//! were opened with, is closed. For the kernel such a port is in use as long as there is a connection, in
-//! TIME-WAIT, too. A socket that is bound there in the connections' place tells it so.
+//! Ports of connections that no longer have a kernel socket, because their listener or the socket
+//! with which they were opened is closed. For the kernel such a port must stay in use as long as
+//! there is a connection, TIME-WAIT included. A socket bound in place of the connections ensures
+//! that.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,23 +16,23 @@ const IP_FREEBIND: i32 = 15;
 const IPPROTO_IPV6: i32 = 41;
 const IPV6_FREEBIND: i32 = 78;
 
-/// A port that is to be in use.
+/// A port to be held.
 #[derive(Debug)]
 struct Hold {
-    /// As SO_REUSEADDR of the sockets that it stands for.
+    /// SO_REUSEADDR of the sockets that it replaces.
     reuses: bool,
-    /// One socket for all attempts to bind it: the kernel reports each socket that is destroyed, and that
-    /// report is what makes the next attempt.
+    /// One socket for all attempts to bind: the kernel notifies us of each destroyed socket, and
+    /// that notification triggers the next attempt.
     socket: Option<OwnedFd>,
     is_bound: bool,
 }
 
-/// All of them; the worker bounds how many.
+/// All held ports; the worker bounds their number.
 #[derive(Debug, Default)]
 pub(super) struct Holds(BTreeMap<SocketAddr, Hold>);
 
 impl Holds {
-    /// The port is in use from now on, or as soon as the program's own socket is closed.
+    /// Holds the port from now on, or as soon as the program's own socket is closed.
     pub(super) fn hold(&mut self, local: SocketAddr, reuses: bool) {
         self.0.entry(local).or_insert(Hold { reuses, socket: None, is_bound: false });
         self.retry();
@@ -42,16 +43,16 @@ impl Holds {
         self.0.remove(&local);
     }
 
-    /// Tries again where another socket had the port: one may have been closed.
+    /// Tries again where another socket had the port, which may have been closed.
     pub(super) fn retry(&mut self) {
         self.0.retain(|local, hold| match hold.try_to_bind(*local) {
-            // For a port below 1024 a right is needed that the engine has given up.
+            // A port below 1024 needs a privilege that the engine has dropped.
             Err(error) => matches!(error, Errno::ADDRINUSE) || is_shortage(error),
             Ok(()) => true,
         });
     }
 
-    /// Ports that are held.
+    /// The number of held ports.
     pub(super) fn count(&self) -> usize {
         self.0.values().filter(|hold| hold.is_bound).count()
     }
@@ -78,12 +79,12 @@ impl Hold {
     }
 }
 
-/// Whether what is missing may be there at the next attempt.
+/// Whether the next attempt may succeed.
 fn is_shortage(error: Errno) -> bool {
     matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
 }
 
-/// A TCP socket that may be bound to an address that only the engine has.
+/// A TCP socket that can be bound to an address that only the engine has.
 fn unbound(address: IpAddr, reuses: bool) -> rustix::io::Result<OwnedFd> {
     let (family, level, freebind) = match address {
         IpAddr::V4(_) => (AddressFamily::INET, IPPROTO_IP, IP_FREEBIND),

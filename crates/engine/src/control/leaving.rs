@@ -1,5 +1,5 @@
-//! The control thread's part in the engine's end: nobody new is let in, progress is said, and
-//! sessions are hung up when their connections are closed.
+//! The control thread's part in ending the engine: it admits no new programs, reports progress, and
+//! hangs up sessions when their connections are closed.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use super::{Connection, Control, Stage as Of};
 use crate::ending::{Left, Stage};
 
 impl Control {
-    /// The worker has come that far.
+    /// The worker has reached this stage.
     pub(super) fn on_ending(&mut self, stage: Stage) {
         say(stage);
         self.is_ending = true;
         self.worker.send(Command::Reach);
         if let Stage::Closing(_) = stage {
-            // The worker has ended the sessions already; the hang-up tells their programs.
+            // The worker has already ended the sessions; the hang-up tells their programs.
             let sessions = |one: &mut Connection| matches!(one.stage, Of::Session(_));
             let ended: Vec<_> = self.connections.extract_if(.., |_, one| sessions(one)).collect();
             for (id, _) in &ended {
-                // But for those that have been let in since.
+                // Except for those admitted since.
                 self.worker.send(Command::Detach(SessionKey(*id)));
             }
             for (_, one) in ended {
@@ -27,7 +27,7 @@ impl Control {
         }
     }
 
-    /// Ends a session that the worker has ended already.
+    /// Ends a session that the worker has already ended.
     pub(super) fn hang_up(&mut self, session: SessionKey) {
         if let Some(connection) = self.connections.remove(&session.0) {
             self.discard.hang_up(connection.peer.uid, connection.fd);

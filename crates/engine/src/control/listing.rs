@@ -1,5 +1,5 @@
-//! The list of sockets for observers. It is made in steps, each of them short for the worker, and
-//! the next step is only taken when the observer has room for it: nothing of a list is kept here,
+//! The list of sockets for observers. It is made in steps that are short for the worker, and the
+//! next step is taken only when the observer has room for it. Nothing of a list is kept here,
 //! however long it is and however slowly it is read.
 
 use std::collections::VecDeque;
@@ -18,14 +18,14 @@ use crate::session::SessionWho;
 use crate::ss::{Seen, SeenSocket};
 
 impl Control {
-    /// What programs have left to the kernel: those of some sessions beyond `after`.
+    /// The sockets left to the kernel by programs of some sessions beyond `after`.
     pub(super) fn census(&self, after: u64) -> FromEngine {
         let beyond = (Bound::Excluded(SessionKey(after)), Bound::Unbounded);
         let mut sessions = self.sessions.range(beyond);
         let some: Vec<_> = sessions.by_ref().take(CENSUS_SESSIONS).collect();
         let last = some.last().map(|(key, _)| key.0);
         let program = |(key, granted): (&SessionKey, &Granted)| {
-            // Of one whose program has gone, connections may still deliver.
+            // Connections of a program that has ended may still deliver.
             self.connections.get(&key.0)?;
             let lines = granted.region.census_lines();
             let lines: Vec<_> = lines
@@ -44,13 +44,13 @@ impl Control {
 /// The next step of an observer's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Whose.
+    /// The observer's connection.
     pub connection: u64,
-    /// Where it begins, as `Worker::sockets_from` counts.
+    /// Where the step begins, as `Worker::sockets_from` counts.
     pub place: usize,
 }
 
-/// Steps in the order in which the worker is to take them, one at a time for all observers.
+/// The queue of steps for the worker, which takes one at a time for all observers.
 #[derive(Debug, Default)]
 pub struct Listings {
     put: Option<Step>,
@@ -58,13 +58,13 @@ pub struct Listings {
 }
 
 impl Listings {
-    /// An observer waits for a step. `Some`: put this one to the worker.
+    /// Adds an observer's step. `Some`: send this one to the worker.
     pub fn ask(&mut self, step: Step) -> Option<Step> {
         self.waiting.push_back(step);
         self.put_next()
     }
 
-    /// The worker has answered: this step, and the one to be put now.
+    /// The worker has answered. Returns the finished step, and the next one.
     pub fn answered(&mut self) -> (Option<Step>, Option<Step>) {
         let answered = self.put.take();
         (answered, self.put_next())

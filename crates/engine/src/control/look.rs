@@ -10,11 +10,11 @@ use crate::diag::{self, Message, Row};
 
 /// TCP_LISTEN.
 pub(super) const LISTEN: u8 = 10;
-/// TCP_ESTABLISHED, which a connected UDP socket is in.
+/// TCP_ESTABLISHED, also the state of a connected UDP socket.
 pub(super) const ESTABLISHED: u8 = 1;
-/// TCP_CLOSE, in which other UDP sockets are.
+/// TCP_CLOSE, the state of other UDP sockets.
 const CLOSE: u8 = 7;
-/// TCP_BOUND_INACTIVE: the kernel's word for TCP sockets that are only bound (Linux 6.8).
+/// TCP_BOUND_INACTIVE: TCP sockets that are bound only (Linux 6.8).
 const BOUND: u8 = 13;
 
 const UDP_STATES: u32 = 1 << CLOSE | 1 << ESTABLISHED;
@@ -24,7 +24,7 @@ const BOUND_STATES: u32 = 1 << BOUND;
 /// Batches of rows that a pass over a single port may take: more than a million sockets.
 const PORT_BATCHES: usize = 4096;
 
-/// What the kernel is asked for, one after the other.
+/// The requests to the kernel, one after the other.
 #[derive(Clone, Copy, Debug)]
 struct Question {
     family: u8,
@@ -32,7 +32,7 @@ struct Question {
     states: u32,
 }
 
-/// A pass that is under way.
+/// A pass in progress.
 pub(super) struct Look {
     asker: OwnedFd,
     port: Option<u16>,
@@ -40,8 +40,8 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// Begins a pass over the sockets of these protocols, at all ports or at one. `lists_bound`:
-    /// the kernel lists TCP sockets that are only bound.
+    /// Starts a pass over the sockets of these protocols, at all ports or at one. `lists_bound`:
+    /// the kernel lists TCP sockets that are bound only.
     pub(super) fn begin(
         protocols: &[u8],
         port: Option<u16>,
@@ -74,7 +74,8 @@ impl Look {
         self.ask()
     }
 
-    /// Takes at most so many batches of rows, each with its protocol. `true`: all there are.
+    /// Takes at most this many batches of rows, each with its protocol. `true`: the pass is
+    /// complete.
     pub(super) fn go_on(
         &mut self,
         batches: usize,
@@ -111,11 +112,11 @@ impl Look {
     }
 }
 
-/// The kernel's sockets of a protocol at one port that matter, at once. The kernel makes the list while it is
-/// asked, so that nothing is waited for.
+/// The kernel's sockets of a protocol at one port, at once. The kernel builds the list during the
+/// request, so this does not wait.
 ///
 /// # Errors
-/// When the kernel refuses, or has more of them than may be looked at.
+/// If the kernel refuses, or has more of them than the bound.
 pub(super) fn at_port(
     protocol: u8,
     port: u16,
@@ -132,7 +133,7 @@ pub(super) fn at_port(
     if is_whole { Ok(rows) } else { Err(Errno::TOOBIG) }
 }
 
-/// Whether the kernel lists TCP sockets that are only bound.
+/// Whether the kernel lists TCP sockets that are bound only.
 pub(super) fn lists_bound() -> rustix::io::Result<bool> {
     let probe = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&probe, &std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 0))?;

@@ -1,4 +1,4 @@
-//! Registered memory, as far as it is the control thread's: making it, and whom it is charged to.
+//! The control thread's part of registered memory: creating and charging it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ struct Made {
     memory: Arc<Registered>,
     /// For the client, until the worker has it.
     file: Option<OwnedFd>,
-    /// The client has given it back; what is under way still uses it.
+    /// The client has released it; operations in progress still use it.
     is_closing: bool,
 }
 
@@ -37,7 +37,7 @@ impl Memories {
         self.made.iter().flatten().count()
     }
 
-    /// Keeps one under the least free number.
+    /// Stores one under the lowest free number.
     fn add(&mut self, made: Made) -> Option<u16> {
         let free = self.made.iter().position(Option::is_none).unwrap_or(self.made.len());
         let number = u16::try_from(free + 1).ok().filter(|number| *number <= REGISTERED_MAX)?;
@@ -60,7 +60,7 @@ fn refuse(errno: Errno, reason: String) -> Refusal {
 }
 
 impl Control {
-    /// A session wants registered memory. `false`: its connection is to be dropped.
+    /// A session requests registered memory. `false`: its connection must be dropped.
     pub(super) fn on_register(
         &mut self,
         id: u64,
@@ -131,7 +131,7 @@ impl Control {
         Ok((number, memory))
     }
 
-    /// The worker knows a registered memory, or its session no more.
+    /// The worker knows a registered memory, or its session has ended.
     pub(super) fn on_registered(
         &mut self,
         session: SessionKey,
@@ -156,11 +156,11 @@ impl Control {
         }
     }
 
-    /// A session uses a memory no more. `false`: its connection is to be dropped.
+    /// A session releases a memory. `false`: its connection must be dropped.
     pub(super) fn on_unregister(&mut self, id: u64, session: SessionKey, number: u16) -> bool {
         let granted = self.sessions.get_mut(&session);
         let made = granted.and_then(|granted| granted.memories.get_mut(number));
-        // Once: each is work for the worker.
+        // Only once: each release is work for the worker.
         if made.is_some_and(|made| !std::mem::replace(&mut made.is_closing, true)) {
             return self.worker.send(Command::Unregister { session, number });
         }
@@ -169,7 +169,7 @@ impl Control {
         true
     }
 
-    /// The worker has left a memory, which is unmapped here.
+    /// The worker has dropped a memory, which is unmapped here.
     pub(super) fn on_unregistered(&mut self, session: SessionKey, number: u16) {
         if let Some(granted) = self.sessions.get_mut(&session) {
             granted.memories.remove(number);

@@ -1,6 +1,5 @@
-//! The UDP port by which hosts exchange messages is in use for the kernel, too, where the engine shares
-//! its addresses: a socket of the engine's is bound to it at the address of each endpoint, so that no
-//! program's can be.
+//! Reservation of the UDP port for messages in the kernel, where the engine shares its addresses:
+//! an engine socket is bound to it at the address of each endpoint, so that no program can bind it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -11,12 +10,12 @@ use rustix::io::Errno;
 use super::Control;
 use super::authority::Refusal;
 
-/// The sockets; as many as the engine has addresses, at most.
+/// The sockets; at most one for each address of the engine.
 #[derive(Debug, Default)]
 pub(super) struct MessagePort(BTreeMap<IpAddr, UdpSocket>);
 
 impl MessagePort {
-    /// The port is in use at `address` from now on.
+    /// Reserves the port at `address`.
     fn keep(&mut self, address: IpAddr, number: u16) -> Result<(), Refusal> {
         if self.0.contains_key(&address) {
             return Ok(());
@@ -35,8 +34,8 @@ impl MessagePort {
 }
 
 impl Control {
-    /// Keeps the port at the address of a socket that is shown for a message endpoint. What is wrong with
-    /// that socket is found elsewhere.
+    /// Reserves the port at the address of a socket that was passed for a message endpoint. Faults
+    /// of that socket are found elsewhere.
     pub(super) fn keep_message_port(&mut self, shown: Option<&OwnedFd>) -> Result<(), Refusal> {
         let name = |socket: &OwnedFd| rustix::net::getsockname(socket.as_fd());
         let local = shown.ok_or(Errno::BADF).and_then(name).ok();

@@ -1,5 +1,5 @@
-//! Connections that other processes use, as the control thread sees them: children that are forked get a
-//! control connection, the relay is asked for sockets, and holders get them.
+//! The control thread's part of shared connections: forked children get a control connection, the
+//! relay is asked for sockets, and holders receive them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ const RELAY_GONE: &str = "the engine's relay has ended";
 struct Asker {
     connection: u64,
     serial: u32,
-    /// Nobody has asked before.
+    /// It is the first to ask.
     is_first: bool,
 }
 
@@ -42,11 +42,11 @@ enum Made {
 struct Ticket {
     made: Made,
     asked: Vec<Asker>,
-    /// Nobody else will ask.
+    /// No other holder will ask.
     is_over: bool,
 }
 
-/// The engine's own relay and what it was asked for.
+/// The engine's relay, and the requests to it.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     /// The control connection of the relay.
@@ -65,7 +65,7 @@ impl Control {
     /// Takes the engine's end of the relay's control connection.
     ///
     /// # Errors
-    /// When the kernel does not tell who is at the other end.
+    /// If the kernel does not identify the peer.
     pub(super) fn take_relay(&mut self, fd: OwnedFd) -> Result<(), Errno> {
         let peer = shm::control::peer(fd.as_fd())?;
         let id = self.fresh_id();
@@ -76,7 +76,7 @@ impl Control {
         Ok(())
     }
 
-    /// A keeper asks for something. `false`: the connection is to be dropped.
+    /// A request of a keeper. `false`: the connection must be dropped.
     pub(super) fn on_keeper(&mut self, id: u64, by: Keeper, message: ToEngine) -> bool {
         match (by, message) {
             (_, ToEngine::Fork { serial }) => {
@@ -105,7 +105,7 @@ impl Control {
         self.answer(asker.connection, &denied);
     }
 
-    /// The worker has noted a child, or refuses it.
+    /// The worker has recorded a child, or refused it.
     pub(super) fn on_forked(
         &mut self,
         by: Keeper,
@@ -126,7 +126,7 @@ impl Control {
             }
         };
         let Some(parent) = self.connections.get_mut(&asker.connection) else {
-            // Gone before it could fork.
+            // The parent ended before it could fork.
             self.worker.send(Command::EndHeir(heir));
             return;
         };
@@ -152,7 +152,7 @@ impl Control {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
     }
 
-    /// The worker has moved a connection, or refuses to.
+    /// The worker has moved a connection, or refused to.
     pub(super) fn on_passed(
         &mut self,
         by: Keeper,
@@ -219,7 +219,7 @@ impl Control {
         self.counters.tickets_failed.increment();
     }
 
-    /// Nobody will ask for a connection any more.
+    /// No keeper will ask for a connection any more.
     pub(super) fn on_pass_over(&mut self, pass: u64) {
         if let Some(ticket) = self.tickets.tickets.get_mut(&pass) {
             ticket.is_over = true;
@@ -227,7 +227,7 @@ impl Control {
         }
     }
 
-    /// The relay has made a socket, or could not. `false`: its connection is to be dropped.
+    /// The relay has created a socket, or failed. `false`: its connection must be dropped.
     pub(super) fn on_served(&mut self, pass: u64, errno: i32, mut fds: Vec<OwnedFd>) -> bool {
         match (fds.pop(), self.tickets.tickets.get_mut(&pass)) {
             (Some(fd), Some(ticket)) => ticket.made = Made::Socket(fd),
@@ -238,7 +238,7 @@ impl Control {
         true
     }
 
-    /// The relay is gone, and with it all connections that it had.
+    /// The relay has ended, and all its connections with it.
     pub(super) fn lose_relay(&mut self) {
         self.tickets.relay = None;
         tracing::error!(

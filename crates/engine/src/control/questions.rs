@@ -1,8 +1,9 @@
-//! Observers' questions that the worker has to answer. However many ask, and however fast, the
-//! worker has at most one of them before it.
+//! Observers' questions that need the worker. However many observers ask, the worker has at most
+//! one question at a time.
 
-/// Who wants to know the counters. Whoever asks before the question is put to the worker shares
-/// its answer; whoever asks later waits for the next, as it may want to see what happened between.
+/// The observers that ask for the counters. Those who ask before the question is sent to the worker
+/// share its answer. Those who ask later wait for the next answer, which must reflect what happened
+/// in between.
 #[derive(Debug, Default)]
 pub struct Questions {
     put: Vec<u64>,
@@ -10,13 +11,13 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// A connection asks. `true`: put the question to the worker.
+    /// A connection asks. `true`: send the question to the worker.
     pub fn ask(&mut self, connection: u64) -> bool {
         self.waiting.push(connection);
         self.put_next()
     }
 
-    /// The worker has answered: for whom, and whether to put the question again.
+    /// The worker has answered. Returns the connections concerned, and whether to ask again.
     pub fn answered(&mut self) -> (Vec<u64>, bool) {
         let served = std::mem::take(&mut self.put);
         (served, self.put_next())

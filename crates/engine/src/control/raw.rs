@@ -1,4 +1,4 @@
-//! Raw endpoints, as far as they are the control thread's: rights, rings, memory.
+//! The control thread's part of raw endpoints: rights, rings, memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,20 +19,21 @@ const ETHERTYPE_MIN: u16 = 0x0600;
 /// EtherTypes that are never claimed as such: IPv4, ARP, VLAN tags, IPv6.
 const OF_OTHERS: [u16; 5] = [0x0800, 0x0806, 0x8100, 0x88a8, 0x86dd];
 
-/// What is known of raw endpoints before anybody asks for one.
+/// Configuration of raw endpoints.
 #[derive(Clone, Debug, Default)]
 pub struct RawPolicy {
     /// `[[raw]]` of the configuration.
     pub rules: Vec<RawRule>,
     /// The engine's ports, in its own numbering.
     pub ports: Vec<RawPort>,
-    /// Names of those whose interface lies in another network namespace than the engine.
+    /// Names of ports whose interface is in another network namespace than the engine.
     pub elsewhere: Vec<String>,
-    /// Names of those whose frames cannot be taken: the kernel has its own before the engine sees them.
+    /// Names of ports whose frames cannot be taken, because the kernel gets its own before the
+    /// engine sees them.
     pub untakeable: Vec<String>,
 }
 
-/// A raw endpoint that the worker has been asked for.
+/// A raw endpoint requested from the worker.
 pub(super) struct Opening {
     file: OwnedFd,
     sizes: RingSizes,
@@ -41,7 +42,7 @@ pub(super) struct Opening {
     ports: Vec<RawPort>,
 }
 
-/// What a program asks for.
+/// A program's request.
 pub(super) struct Asked {
     pub serial: u32,
     pub context: u16,
@@ -56,7 +57,7 @@ fn refuse(errno: Errno, reason: impl Into<String>) -> Refusal {
 }
 
 impl RawPolicy {
-    /// The ports that `asked` names, in the engine's numbering.
+    /// The ports named in `asked`, in the engine's numbering.
     fn find(&self, asked: &[String]) -> Result<Vec<usize>, Refusal> {
         let all = || {
             let names: Vec<&str> = self.ports.iter().map(|port| port.name.as_str()).collect();
@@ -89,7 +90,7 @@ impl RawPolicy {
 }
 
 impl Control {
-    /// A program wants a raw endpoint. `false`: its connection is to be dropped.
+    /// A program requests a raw endpoint. `false`: its connection must be dropped.
     pub(super) fn on_open_raw(
         &mut self,
         id: u64,
@@ -204,7 +205,7 @@ impl Control {
         Ok((RawSeed { rings, ports: numbers, filter, wants, spoofs }, opening))
     }
 
-    /// Whether a user may have so many more bytes of rings.
+    /// Checks whether a user may have this many more bytes of rings.
     fn admit_rings(&self, uid: u32, bytes: u64) -> Result<(), Refusal> {
         let held = self.held_bytes(uid);
         let most = self.policy.limits.memory_per_user;
@@ -221,7 +222,7 @@ impl Control {
         Ok(())
     }
 
-    /// The worker has opened a raw endpoint, or refused to.
+    /// The worker has opened a raw endpoint, or refused it.
     pub(super) fn on_raw(
         &mut self,
         session: SessionKey,
@@ -256,7 +257,7 @@ impl Control {
         }
     }
 
-    /// Gives the answer that a connection waits for, with descriptors.
+    /// Sends the answer for which a connection waits, with descriptors.
     pub(super) fn answer_with(
         &mut self,
         id: u64,
@@ -272,7 +273,7 @@ impl Control {
     }
 }
 
-/// What is wanted and not had, in words.
+/// The rights that are wanted but missing, in words.
 fn missing(wanted: RawRights, rights: RawRights) -> String {
     let lacks = [
         ("see frames", wanted.receive && !rights.receive),

@@ -1,8 +1,8 @@
-//! Rights to ports: which of the kernel's sockets programs have shown, and whether each still has its
-//! port. A socket loses it when it is closed for the last time, also by SIGKILL, and the kernel tells
-//! so. It may lose it before: shutdown(2) and connect(2) to no address give a port back and leave the
-//! socket as it is. Of a listener the kernel tells that, too; all sockets are looked for at least
-//! once a second, and those at a port whenever another one is shown there.
+//! Rights to ports: which kernel sockets programs have passed, and whether each still has its port.
+//! A socket loses it when its last descriptor is closed, also by SIGKILL, and the kernel notifies
+//! us. It may lose it earlier: shutdown(2), and connect(2) to AF_UNSPEC, give a port back and keep
+//! the socket. For a listener the kernel notifies us of that, too. All sockets are checked at least
+//! once a second, and those at a port whenever another one is passed for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -26,24 +26,24 @@ const GROUPS: u32 = 0b1111;
 /// Messages taken at a time.
 const BATCH: usize = 64;
 
-/// Room for those that come in a burst; the kernel allows at most `net.core.rmem_max` of it.
+/// Receive buffer for bursts; the kernel allows at most `net.core.rmem_max`.
 const BACKLOG_BYTES: usize = 4 << 20;
 
-/// Answers taken at a time while the kernel's sockets are looked through, and the pause between.
+/// Answers taken at a time during a pass over the kernel's sockets, and the pause between.
 const LOOK_BATCH: usize = 8;
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
-/// From the beginning of a look to that of the next.
+/// Interval between the starts of two passes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Ports looked at by themselves before others have their turn.
+/// Ports checked individually before others have their turn.
 const PORTS_AT_A_TIME: usize = 8;
 
-/// What the news are called among the cookies of listeners, of which none is 0.
+/// The key of the notification socket among the cookies of listeners, of which none is 0.
 const NEWS: u64 = 0;
 
 /// A protocol's number, and a port of it.
 type Place = (u8, u16);
 
-/// What a shown socket entitles to.
+/// The right that a passed socket gives.
 #[derive(Clone, Copy, Debug)]
 struct Right {
     purpose: Purpose,
@@ -51,11 +51,11 @@ struct Right {
     local: SocketAddr,
     v6_only: bool,
     uid: u32,
-    /// Uses that the worker has been asked for and has not said to be over.
+    /// Granted uses that the worker has not reported as ended.
     uses: u32,
-    /// It has ended. The worker knows, and its uses are about to end, too.
+    /// It has ended. The worker knows, and its uses are about to end.
     is_over: bool,
-    /// This look has found the socket, or began before it was shown.
+    /// This pass has found the socket, or began before it was passed.
     found: bool,
 }
 
@@ -80,7 +80,7 @@ impl Right {
         (protocol, self.local.port())
     }
 
-    /// Whether the socket, as the kernel has it now, still has the right.
+    /// Whether the kernel's current data about the socket still supports the right.
     fn is_backed(&self, row: &Row) -> bool {
         if row.device != 0 || row.local.port() != self.local.port() {
             return false;
@@ -89,7 +89,7 @@ impl Right {
         match self.purpose {
             Purpose::Listen => is_same && row.state == LISTEN,
             Purpose::Connect => is_same && row.state != LISTEN,
-            // While it has a peer the kernel knows it by the address that it sends from.
+            // A connected UDP socket is listed with the address from which it sends.
             Purpose::Udp if row.state == ESTABLISHED => is_same || self.local.ip().is_unspecified(),
             Purpose::Udp => {
                 let is_wider =
@@ -99,8 +99,8 @@ impl Right {
         }
     }
 
-    /// Whether a UDP socket that nobody has shown hears, by the kernel's rules, what comes to this one,
-    /// and belongs to somebody else. Which of the two gets it is for the kernel to decide.
+    /// Whether a UDP socket that was not passed and belongs to another user receives, by the
+    /// kernel's rules, datagrams for this one. The kernel must decide between the two.
     fn is_contested(&self, stranger: &Stranger) -> bool {
         let (own, other) = (self.local.ip().to_canonical(), stranger.ip.to_canonical());
         if self.purpose != Purpose::Udp
@@ -110,7 +110,7 @@ impl Right {
         {
             return false;
         }
-        // An unspecified address of IPv6 may mean both families.
+        // The unspecified address of IPv6 may cover both families.
         let covers = |any: IpAddr, v6_only: bool, ip: IpAddr| {
             any.is_unspecified() && (any.is_ipv4() == ip.is_ipv4() || (any.is_ipv6() && !v6_only))
         };
@@ -118,7 +118,7 @@ impl Right {
     }
 }
 
-/// What counts of a UDP socket that nobody has shown.
+/// The relevant data of a UDP socket that was not passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Stranger {
     uid: u32,
@@ -126,12 +126,12 @@ struct Stranger {
     v6_only: bool,
 }
 
-/// Whether nothing that comes to such an address comes to a socket that has been shown.
+/// Whether datagrams for such an address cannot reach a passed socket.
 fn is_elsewhere(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_multicast()
 }
 
-/// Those at a port that may be in the way of somebody, each kind once.
+/// Foreign sockets at a port that may conflict, each kind once.
 #[derive(Debug, Default)]
 struct Strangers(BTreeSet<Stranger>);
 
@@ -149,67 +149,66 @@ impl Strangers {
     }
 }
 
-/// A look for all sockets that are shown. The kernel lists its sockets by places in tables, and may
-/// leave one out when others come and go meanwhile: those that are missing are looked for by their
-/// port.
+/// A pass over all sockets that were passed. The kernel lists sockets by table positions and may
+/// omit one when others come and go meanwhile; missing sockets are looked up by their port.
 enum Stage {
     All(Look),
     Missing(Vec<Place>),
 }
 
-/// The sockets that were shown, and what the kernel says of them.
+/// The passed sockets, and the kernel's data about them.
 pub struct Rights {
     namespace: u64,
     news: OwnedFd,
-    /// Listeners and the news.
+    /// Listeners and notifications.
     watch: OwnedFd,
     all: BTreeMap<SocketKey, Right>,
-    /// The same by their ports.
+    /// The same by port.
     places: BTreeSet<(Place, SocketKey)>,
-    /// The kernel lists TCP sockets that are only bound.
+    /// The kernel lists TCP sockets that are bound only.
     lists_bound: bool,
-    /// What this look has seen at UDP ports of sockets that are shown.
+    /// The foreign sockets that this pass has found at UDP ports of passed sockets.
     strangers: BTreeMap<u16, Strangers>,
     stage: Option<Stage>,
-    /// No look begins before.
+    /// Earliest start of the next pass.
     next_look: Instant,
-    /// A look has failed, and it has been said.
+    /// A pass has failed, and that was logged.
     has_failed: bool,
 }
 
-/// What has become known.
+/// Results of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Sockets that have no right any more.
+    /// Sockets that have lost their right.
     pub keys: Vec<SocketKey>,
     /// How many of them still exist.
     pub kept: u64,
-    /// Some socket of the kernel's is closed.
+    /// A kernel socket was closed.
     pub any_closed: bool,
-    /// The kernel had to drop news.
+    /// The kernel dropped notifications.
     pub missed: bool,
 }
 
-/// What is known of a port just before a socket is granted something there.
+/// The state of a port just before a socket is granted something there.
 #[derive(Debug, Default)]
 pub struct Neighbors {
-    /// Shown sockets that have no right to the port any more.
+    /// Passed sockets that no longer have a right to the port.
     pub ended: Ended,
-    /// Shown sockets that have.
+    /// Passed sockets that have.
     pub beside: Vec<SocketKey>,
-    /// A socket of another user that has not been shown has the port, too.
+    /// A socket of another user that was not passed also has the port.
     pub is_contested: bool,
 }
 
 impl Rights {
-    /// Listens to the kernel's news of the calling thread's network namespace, which has this
+    /// Subscribes to the notifications of the calling thread's network namespace, which has this
     /// cookie.
     ///
     /// # Errors
-    /// When the kernel has no such news, or no descriptor is left.
+    /// If the kernel has no such notifications, or no descriptor is left.
     pub fn open(namespace: u64) -> rustix::io::Result<Self> {
         let news = diag::socket(SocketFlags::NONBLOCK, GROUPS)?;
-        // Less room is given by a kernel that allows less.
+        // The kernel may grant less.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&news, BACKLOG_BYTES);
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(NEWS);
@@ -228,18 +227,18 @@ impl Rights {
         })
     }
 
-    /// Readable when there is news.
+    /// Readable when there are notifications.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Looks at the port of a socket that was just shown, before it is granted anything.
+    /// Checks the port of a socket that was just passed, before anything is granted.
     pub fn neighbors(&mut self, shown: &Shown, purpose: Purpose) -> Neighbors {
         let own = Right::new(shown, purpose);
         let mut found = Neighbors::default();
         let is_other = |before: &Right| (before.purpose, before.local) != (purpose, own.local);
         if self.all.get(&shown.key).is_some_and(is_other) {
-            // What it entitled to before is gone, or it could not be shown as this.
+            // Its previous right is gone; otherwise it could not be passed for this purpose.
             self.end(shown.key, &mut found.ended);
         }
         let mut others = self.at(own.place());
@@ -252,8 +251,8 @@ impl Rights {
                 let strangers = self.judge(&others, &rows, &mut found.ended);
                 found.is_contested = strangers.contest(&own);
             }
-            // Nobody gets a right to a port that cannot be seen. Those that have one keep it until the
-            // next look.
+            // No right is granted to a port that cannot be checked. Existing rights stay until the
+            // next pass.
             Err(_) => found.is_contested = true,
         }
         found.beside = self.at(own.place());
@@ -275,11 +274,11 @@ impl Rights {
         here.map(|(_, key)| *key).collect()
     }
 
-    /// A use of the socket begins. From now on the end of its right is told by [`Rights::take`].
+    /// A use of the socket begins. From now on [`Rights::take`] reports the end of its right.
     pub fn begin_use(&mut self, shown: &Shown, purpose: Purpose, socket: BorrowedFd<'_>) {
         if purpose == Purpose::Listen && !self.is_live(shown.key) {
-            // The registration lives as long as the open file, which it does not keep. Where the
-            // kernel refuses one, the next look finds what it would have told.
+            // The registration lives as long as the open file, which it does not keep open. If the
+            // kernel refuses one, the next pass finds the same.
             let data = epoll::EventData::new_u64(shown.key.cookie);
             let _ = epoll::add(&self.watch, socket, data, epoll::EventFlags::ET);
         }
@@ -301,7 +300,7 @@ impl Rights {
         }
     }
 
-    /// The right of a socket ends. `false`: it had none.
+    /// Ends the right of a socket. `false`: it had none.
     fn end_right(&mut self, key: SocketKey) -> bool {
         let Some(right) = self.all.get_mut(&key).filter(|right| !right.is_over) else {
             return false;
@@ -311,7 +310,7 @@ impl Rights {
         self.places.remove(&(place, key))
     }
 
-    /// How long until [`Self::take`] is to be called also without news; `None` when not at all.
+    /// Time until [`Self::take`] must be called even without notifications; `None` for never.
     pub fn due(&self) -> Option<Duration> {
         if self.stage.is_some() {
             return Some(LOOK_PAUSE);
@@ -320,8 +319,8 @@ impl Rights {
         (!self.places.is_empty()).then_some(left)
     }
 
-    /// Takes news without blocking; bounded, so that a machine that closes many sockets of the
-    /// kernel's does not keep the thread.
+    /// Processes notifications without blocking; bounded, so that a machine that closes many kernel
+    /// sockets does not keep the thread.
     pub fn take(&mut self) -> Ended {
         let mut ended = Ended::default();
         self.take_events(&mut ended);
@@ -341,7 +340,7 @@ impl Rights {
             }
         }
         if let Err(error) = self.look_on(&mut ended) {
-            // It is tried again.
+            // It is retried.
             self.stage = None;
             if !std::mem::replace(&mut self.has_failed, true) {
                 tracing::warn!("the kernel cannot list its sockets, trying again: {error}");
@@ -350,13 +349,13 @@ impl Rights {
         ended
     }
 
-    /// Looks at listeners that the kernel says something of.
+    /// Checks listeners with events.
     fn take_events(&mut self, ended: &mut Ended) {
         let mut events = Vec::with_capacity(PORTS_AT_A_TIME);
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if epoll::wait(&self.watch, buffer, Some(&at_once)).is_err() {
-            // The next look finds it.
+            // The next pass finds it.
             return;
         }
         for event in events {
@@ -368,7 +367,7 @@ impl Rights {
         }
     }
 
-    /// The sockets at a port that matter: those that have been shown, and the strangers of UDP.
+    /// The relevant sockets at a port: passed ones, and foreign UDP sockets.
     fn rows_at(&self, (protocol, port): Place) -> rustix::io::Result<Vec<Row>> {
         let matters = |row: &Row| {
             self.all.contains_key(&self.key(row.cookie))
@@ -377,21 +376,20 @@ impl Rights {
         look::at_port(protocol, port, self.lists_bound, matters)
     }
 
-    /// Looks at a single port. Without an answer nothing is concluded, for it is asked again.
+    /// Checks a single port. Without an answer nothing changes, and it is asked again.
     fn look_at(&mut self, place: Place, ended: &mut Ended) {
         let keys = self.at(place);
         match self.rows_at(place) {
             Ok(rows) => {
                 self.judge(&keys, &rows, ended);
             }
-            // So many sockets at a port are its owner's own doing.
+            // That many sockets at one port are their owner's fault.
             Err(Errno::TOOBIG) => keys.iter().for_each(|key| self.end(*key, ended)),
             Err(_) => {}
         }
     }
 
-    /// Ends the rights of those that `rows`, all sockets of their port, do not back. The others that
-    /// are there.
+    /// Ends the rights that `rows`, all sockets of their port, do not support. Returns the others.
     fn judge(&mut self, keys: &[SocketKey], rows: &[Row], ended: &mut Ended) -> Strangers {
         let mut by_key = BTreeMap::new();
         let mut strangers = Strangers::default();
@@ -420,7 +418,7 @@ impl Rights {
         }
     }
 
-    /// Takes the next steps of a look, and begins one where it is time.
+    /// Continues a pass, and starts one if it is due.
     fn look_on(&mut self, ended: &mut Ended) -> rustix::io::Result<()> {
         match self.stage.take() {
             None if self.due().is_some_and(|due| due.is_zero()) => {
@@ -452,7 +450,7 @@ impl Rights {
         Ok(())
     }
 
-    /// A socket of the kernel's.
+    /// Processes one kernel socket.
     fn see(&mut self, protocol: u8, row: &Row) {
         let key = self.key(row.cookie);
         match self.all.get_mut(&key).filter(|right| !right.is_over) {
@@ -466,7 +464,7 @@ impl Rights {
         }
     }
 
-    /// Ports where a look has not found a socket that has been shown, or has found a stranger's.
+    /// Ports where a pass has not found a passed socket, or has found a foreign one.
     fn missing(&self) -> Vec<Place> {
         let is_missing = |right: &Right| {
             let is_listed = right.purpose != Purpose::Connect || self.lists_bound;

@@ -1,4 +1,4 @@
-//! Sockets that programs show: whether they entitle to their port, and whether the lists admit it.
+//! Passed sockets: whether they give a right to their port, and whether the lists admit it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -28,16 +28,17 @@ impl Control {
         self.connections.get(&id).map_or(discard::NOBODY, |one| one.peer.uid)
     }
 
-    /// The one descriptor that belongs to a message; others that came with it are discarded.
-    /// `false`: so many that the connection is to be dropped.
+    /// The one descriptor that belongs to a message; others are discarded. `false`: there are so
+    /// many that the connection must be dropped.
     pub(super) fn only(&self, id: u64, fds: Vec<OwnedFd>) -> (Option<OwnedFd>, bool) {
         let mut fds = fds.into_iter();
         let first = fds.next();
         (first, self.discard.close(self.uid(id), fds.collect()))
     }
 
-    /// No descriptor is left for those of a message. The spare one makes room for the one that belongs
-    /// to a message; what needs more, or finds none, ends its connection. `false`: it is to be dropped.
+    /// There are no free descriptors for a message. The spare one makes room for a single
+    /// descriptor; a message with more, or without a spare, ends its connection. `false`: it must
+    /// be dropped.
     pub(super) fn on_crowded(&mut self, id: u64, fds: Vec<OwnedFd>) -> bool {
         let is_within = self.discard.close(self.uid(id), fds);
         if self.spare.take().is_some() && is_within {
@@ -51,8 +52,8 @@ impl Control {
         false
     }
 
-    /// A program has a listener whose connections it cannot have from the engine. Whoever has the
-    /// socket may say so. `false`: the connection is to be dropped.
+    /// A program has a listener whose connections it cannot take from the engine. Any holder of the
+    /// socket may report that. `false`: the connection must be dropped.
     pub(super) fn on_leave_listener(&mut self, id: u64, lasting: bool, fds: Vec<OwnedFd>) -> bool {
         let (socket, is_within) = self.only(id, fds);
         let shown = socket.as_ref().and_then(|socket| {
@@ -65,7 +66,7 @@ impl Control {
         self.discard.close(self.uid(id), socket.into_iter().collect()) && is_within
     }
 
-    /// A socket is shown. `false`: the connection is to be dropped.
+    /// A socket is passed. `false`: the connection must be dropped.
     pub(super) fn on_shown(
         &mut self,
         id: u64,
@@ -82,7 +83,7 @@ impl Control {
                 return Ok(shown);
             }
             self.counters.left_ports.increment();
-            // The errno by which a client knows that it is to go on without a word.
+            // The errno that makes a client continue silently with the kernel.
             Err(Refusal {
                 errno: LEFT_BY_LISTS.raw_os_error(),
                 reason: format!(
@@ -107,7 +108,7 @@ impl Control {
         };
         match checked {
             Ok((shown, beside)) => {
-                // Our copy must go before the answer: a held one makes the program's restart fail
+                // Our copy must be closed before the answer: otherwise the program's restart fails
                 // with EADDRINUSE. A socket that listens or is not connected does not linger.
                 drop(socket);
                 self.wait_for_answer(id);
@@ -136,7 +137,8 @@ impl Control {
         }
     }
 
-    /// Ends the rights of other sockets that have lost the port of this one. Those that have it, too.
+    /// Ends the rights of other sockets that have lost the port of this one. Returns those that
+    /// have it, too.
     fn uncontested(
         &mut self,
         shown: &exchange::Shown,

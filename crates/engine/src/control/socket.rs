@@ -1,4 +1,4 @@
-//! The listening socket at which clients attach.
+//! The listening socket to which clients attach.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use rustix::net::{
 pub struct ControlError {
     /// The socket's path.
     pub path: PathBuf,
-    /// Why, and what to do.
+    /// The reason, and what to do.
     pub reason: String,
 }
 
@@ -33,19 +33,19 @@ pub struct ControlSocket {
     path: PathBuf,
     mode: u32,
     group: Option<u32>,
-    /// Device and inode of what was put at the path.
+    /// Device and inode of the file created at the path.
     file: Option<(u64, u64)>,
-    /// Tells of changes of the path's directory; `None` where it cannot be watched.
+    /// Reports changes of the path's directory; `None` if it cannot be watched.
     watch: Option<OwnedFd>,
 }
 
-/// Which file lies at `path`.
+/// Device and inode of the file at `path`.
 fn file_at(path: &Path) -> Option<(u64, u64)> {
     let stat = rustix::fs::lstat(path).ok()?;
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// Watches for what leaves the directory of `path`, and for the end of the directory itself.
+/// Watches for removals from the directory of `path`, and for the removal of the directory itself.
 fn watch(path: &Path) -> Result<OwnedFd, Errno> {
     let events = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::DELETE_SELF;
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
@@ -58,9 +58,8 @@ fn watch(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 impl ControlSocket {
-    /// Binds `path` with permission bits `mode`, for members of `group` where one is given. A
-    /// socket left behind by an engine that is gone
-    /// is replaced; one that still answers is not.
+    /// Binds `path` with permission bits `mode`, for members of `group` if given. Replaces a stale
+    /// socket of an engine that has ended, but not one at which an engine answers.
     ///
     /// # Errors
     /// When another engine answers there, or the path cannot be used.
@@ -124,16 +123,16 @@ impl ControlSocket {
         Ok(Self { fd, path, mode, group, file, watch: watched.ok() })
     }
 
-    /// Readable when something has left the socket's directory.
+    /// Readable when a file was removed from the socket's directory.
     pub(super) fn watch(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// Looks whether the socket still lies at its path, and makes another one when it does not:
-    /// programs find an engine by nothing else. `Some`: this is the socket from now on.
+    /// Checks that the socket is still at its path, and creates another one if not: programs find
+    /// an engine by its path only. `Some`: the new socket.
     pub(super) fn restored(&mut self) -> Option<Result<Self, ControlError>> {
         let mut bytes = [0; 4096];
-        // What it says does not matter, only that it is taken.
+        // The contents do not matter; they only must be consumed.
         while self.watch.as_ref().is_some_and(|fd| rustix::io::read(fd, &mut bytes).is_ok()) {}
         let there = file_at(&self.path);
         if there == self.file {
@@ -145,7 +144,7 @@ impl ControlSocket {
             return Some(Err(ControlError { path: self.path.clone(), reason }));
         }
         if let Some(directory) = self.path.parent() {
-            // When it fails, so does the next step, which says why.
+            // If it fails, so does the next step, which reports the reason.
             let _ = std::fs::create_dir_all(directory);
         }
         let again = Self::open(&self.path, self.mode, self.group);

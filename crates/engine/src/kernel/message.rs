@@ -1,5 +1,5 @@
-//! Messages of rtnetlink (`linux/rtnetlink.h`, `linux/neighbour.h`): plain bytes, taken apart
-//! within their bounds.
+//! Messages of rtnetlink (`linux/rtnetlink.h`, `linux/neighbour.h`): plain bytes, parsed within
+//! their bounds.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -31,7 +31,7 @@ const INET: u8 = 2;
 const INET6: u8 = 10;
 /// AF_UNSPEC: of every family.
 const ANY: u8 = 0;
-/// IFA_F_TENTATIVE and IFA_F_DADFAILED: an address that is not to be used (yet).
+/// IFA_F_TENTATIVE and IFA_F_DADFAILED: an address that must not be used (yet).
 const UNUSABLE: u32 = 0x40 | 0x08;
 /// NTF_USE: as if a packet had been sent there.
 const USE: u8 = 1;
@@ -41,7 +41,7 @@ const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// RTN_UNICAST, RTN_BLACKHOLE, RTN_UNREACHABLE and RTN_PROHIBIT of `linux/rtnetlink.h`.
 const UNICAST_OR_NONE: [u8; 4] = [1, 6, 7, 8];
 
-/// A question to the kernel.
+/// A request to the kernel.
 #[derive(Debug)]
 pub(super) struct Request {
     bytes: Vec<u8>,
@@ -54,7 +54,7 @@ impl Request {
         let mut bytes = vec![0; 4];
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
-        // Sequence (see `number`) and sender: answers come to this socket alone.
+        // Sequence (see `number`) and sender: answers come to this socket only.
         bytes.extend([0; 8]);
         bytes.extend(body);
         for (name, value) in attributes {
@@ -113,7 +113,7 @@ impl Request {
         }
     }
 
-    /// Gives the question a number, which its answers have, too.
+    /// Gives the request a number, which its answers carry.
     pub(super) fn number(&mut self, sequence: u32) {
         if let Some(field) = self.bytes.get_mut(8..12) {
             field.copy_from_slice(&sequence.to_ne_bytes());
@@ -133,16 +133,16 @@ impl Request {
     }
 }
 
-/// A message of the kernel's.
+/// A message from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message<'a> {
     kind: u16,
-    /// Number of the question that it answers.
+    /// Number of the request that it answers.
     pub(super) sequence: u32,
     body: &'a [u8],
 }
 
-/// A route as the kernel tells it.
+/// A route in the kernel's table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
     pub(super) interface_index: u32,
@@ -163,7 +163,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     field(bytes, at).map(u16::from_ne_bytes)
 }
 
-/// An address of a family that we know.
+/// An address of a known family.
 fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
     match family {
         INET => field::<4>(bytes, 0).map(|octets| Ipv4Addr::from(octets).into()),
@@ -185,8 +185,7 @@ fn attribute(mut rest: &[u8], name: u16) -> Option<&[u8]> {
     }
 }
 
-/// RTA_METRICS: numbers (RTAX_*), and the name of a congestion control. One that we do not have is
-/// none.
+/// RTA_METRICS: numbers (RTAX_*), and the name of a congestion control. An unknown name is ignored.
 fn metrics(all: &[u8]) -> Metrics {
     let number = |name| attribute(all, name).and_then(|value| word(value, 0)).unwrap_or(0);
     let short = |name| u16::try_from(number(name)).unwrap_or(u16::MAX);
@@ -200,7 +199,7 @@ fn metrics(all: &[u8]) -> Metrics {
         advmss: short(8),
         initial_cwnd: short(11),
         initial_rwnd: short(14),
-        // As in the kernel, it counts only where it is locked, as iproute2 says it.
+        // As in the kernel, it applies only if it is locked, as iproute2 sets it.
         rto_min_ms: if number(1) & 1 << 13 != 0 { short(13) } else { 0 },
         quickack: number(15) != 0,
         hop_limit: u8::try_from(number(10)).unwrap_or(u8::MAX),
@@ -208,7 +207,7 @@ fn metrics(all: &[u8]) -> Metrics {
     }
 }
 
-/// The messages in what was received at once.
+/// The messages in a received buffer.
 pub(super) fn all(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let len = word(bytes, 0)? as usize;
@@ -244,7 +243,7 @@ impl<'a> Message<'a> {
         bytes.try_into().ok().map(MacAddr)
     }
 
-    /// The number of the bridge or bond that an interface is a part of.
+    /// The index of the bridge or bond that an interface belongs to.
     pub(super) fn link_master(&self) -> Option<u32> {
         word(self.attribute(16, 10).filter(|_| self.kind == NEW_LINK)?, 0)
     }
@@ -255,20 +254,20 @@ impl<'a> Message<'a> {
         Some(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// An address that may be used and the interface that has it.
+    /// A usable address and its interface.
     pub(super) fn address(&self) -> Option<(u32, Cidr)> {
         let &[family, prefix, flags, ..] = self.body else { return None };
         let flags = self.attribute(8, 8).and_then(|value| word(value, 0)).unwrap_or(flags.into());
         if self.kind != NEW_ADDRESS || flags & UNUSABLE != 0 {
             return None;
         }
-        // Its own address; what the other one names is the peer on a point-to-point link.
+        // The local address; the other attribute has the peer on a point-to-point link.
         let own = self.attribute(8, 2).or_else(|| self.attribute(8, 1))?;
         let cidr = Cidr { address: ip(family, own)?, prefix };
         Some((word(self.body, 4)?, cidr))
     }
 
-    /// A unicast route by one way.
+    /// A unicast route with one next hop.
     pub(super) fn route(&self) -> Option<Route> {
         let &[family, prefix, _, _, table, _, _, kind] = self.body.first_chunk()?;
         if self.kind != NEW_ROUTE || !UNICAST_OR_NONE.contains(&kind) {
@@ -282,7 +281,7 @@ impl<'a> Message<'a> {
         let address = |name| self.attribute(12, name).and_then(|value| ip(family, value));
         let number = |name| self.attribute(12, name).and_then(|value| word(value, 0));
         Some(Route {
-            // None where there is no way at all, or several at once.
+            // Absent for unreachable and multipath routes.
             interface_index: number(4).unwrap_or(0),
             table: number(15).unwrap_or(table.into()),
             metric: number(6).unwrap_or(0),
@@ -295,8 +294,8 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// The hop limit of an interface's IPv6 packets, which a router may have told it:
-    /// IFLA_AF_SPEC, of AF_INET6, IFLA_INET6_CONF, DEVCONF_HOPLIMIT.
+    /// The hop limit of an interface's IPv6 packets, which a router may have set: IFLA_AF_SPEC, of
+    /// AF_INET6, IFLA_INET6_CONF, DEVCONF_HOPLIMIT.
     pub(super) fn link_hop_limit(&self) -> Option<u8> {
         let families = self.attribute(16, 26).filter(|_| self.kind == NEW_LINK)?;
         let settings = attribute(attribute(families, INET6.into())?, 2)?;
@@ -307,7 +306,7 @@ impl<'a> Message<'a> {
         matches!(self.kind, NEW_NEIGHBOR | DELETE_NEIGHBOR)
     }
 
-    /// A neighbour that can be sent to: its interface and addresses.
+    /// A resolved neighbour: its interface and addresses.
     pub(super) fn neighbor(&self) -> Option<(u32, IpAddr, MacAddr)> {
         if self.kind != NEW_NEIGHBOR || half(self.body, 8)? & USABLE == 0 {
             return None;
@@ -321,7 +320,7 @@ impl<'a> Message<'a> {
         if self.kind != NEW_RULE {
             return None;
         }
-        // The kernel leaves a priority of 0 out.
+        // The kernel omits a priority of 0.
         Some(self.attribute(12, 6).and_then(|value| word(value, 0)).unwrap_or(0))
     }
 }

@@ -1,4 +1,4 @@
-//! What programs want of multicast groups.
+//! Membership of programs in multicast groups.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::transmit::interface_of;
 use crate::worker::Worker;
 
 impl Worker {
-    /// What a datagram endpoint hears of a group.
+    /// Sets the membership of a datagram endpoint in a group.
     pub(super) fn set_group(
         &mut self,
         place: u32,
@@ -25,7 +25,7 @@ impl Worker {
         set.map(|()| Reply::Done).map_err(errno::of_request)
     }
 
-    /// Whom it names of the group's senders.
+    /// Adds or removes a source in the filter of a group.
     pub(super) fn name_source(
         &mut self,
         place: u32,
@@ -38,7 +38,7 @@ impl Worker {
         named.map(|()| Reply::Done).map_err(errno::of_request)
     }
 
-    /// On an interface that a kernel has, too, groups are the kernel's.
+    /// On an interface shared with the kernel, groups are the kernel's.
     fn listener_to_groups(
         &mut self,
         place: u32,

@@ -1,4 +1,4 @@
-//! Registered memory, as it comes to a session and leaves it.
+//! Registering and releasing memory of a session.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::worker::Worker;
 
 impl Worker {
-    /// A session has memory more, which the control thread has made.
+    /// A session has another memory, created by the control thread.
     pub(crate) fn register(
         &mut self,
         session: SessionKey,
@@ -25,7 +25,8 @@ impl Worker {
         self.answers.push(Answer::Registered { session, serial, number, is_known });
     }
 
-    /// A session uses a memory no more; it is left at once, or once all of its spans are done with.
+    /// A session releases a memory; it is dropped at once, or when its last span is no longer in
+    /// use.
     pub(crate) fn unregister(&mut self, session: SessionKey, number: u16) {
         let Some(place) = self.sessions.place_of(session) else { return };
         let Some(of) = self.sessions.at(place) else { return };
@@ -36,7 +37,7 @@ impl Worker {
         }
     }
 
-    /// Leaves the closed memories whose last span was dropped.
+    /// Drops the closed memories whose last span was dropped.
     pub(crate) fn leave_memories(&mut self) {
         let Self { sessions, answers, closing_memories, .. } = self;
         closing_memories.retain(|key| {

@@ -1,4 +1,4 @@
-//! Options of endpoints, from numbers and back.
+//! Options of endpoints, from numbers and to numbers.
 
 use rustix::io::Errno;
 use shm::request::OptionName;
@@ -7,7 +7,7 @@ use stack::api::{CongestionKind, PathMtuDiscovery, TcpOptions};
 use crate::endpoint::Datagram;
 use crate::room::Room;
 
-/// Options of a connection or a listener.
+/// Applies an option of a connection or a listener.
 pub(super) fn apply(
     options: &mut TcpOptions,
     option: OptionName,
@@ -18,12 +18,12 @@ pub(super) fn apply(
         let unknown = option == OptionName::Congestion;
         return Err(if unknown { Errno::NOENT } else { Errno::INVAL });
     }
-    // What was admitted fits where it goes.
+    // Admitted values fit their field.
     let number = value as u32;
     match option {
         OptionName::Nodelay => options.nodelay = number != 0,
         OptionName::Cork => options.cork = number != 0,
-        // It is about the connection's present alone, which the stack knows.
+        // It concerns only the current state of the connection, which the stack handles.
         OptionName::Quickack => {}
         OptionName::Keepalive => options.keepalive = number != 0,
         OptionName::Keepidle => options.keepidle_s = number,
@@ -33,7 +33,7 @@ pub(super) fn apply(
         OptionName::RetransmitTimeoutMax => options.rto_max_ms = number,
         OptionName::Maxseg => options.maxseg = number as u16,
         OptionName::Linger => options.linger_s = number.checked_sub(1),
-        // The lowest two bits are ECN's, which TCP keeps to itself, as the kernel does.
+        // The lowest two bits are ECN's, which TCP sets itself, as in the kernel.
         OptionName::Tos => options.tos = number as u8 & !3,
         OptionName::Ttl => {
             options.ttl = u8::try_from(number).ok().filter(|ttl| *ttl != 0);
@@ -54,7 +54,7 @@ pub(super) fn apply(
             options.max_pacing_rate = if number == u32::MAX { u64::MAX } else { number.into() };
         }
         OptionName::MtuDiscover => options.pmtu = discovery(number),
-        // As the kernel of today; older ones took the default for more.
+        // As in current kernels; older ones used the default for larger values.
         OptionName::Linger2 => {
             let seconds = number.cast_signed().max(-1);
             options.linger2_s = seconds.min(FIN_TIMEOUT_S_MAX);
@@ -87,7 +87,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// What a value of IP_MTU_DISCOVER asks for.
+/// The meaning of a value of IP_MTU_DISCOVER.
 fn discovery(number: u32) -> PathMtuDiscovery {
     match number {
         1 | 2 => PathMtuDiscovery::Want,
@@ -96,7 +96,7 @@ fn discovery(number: u32) -> PathMtuDiscovery {
     }
 }
 
-/// Options of a UDP socket; those that each datagram carries are the client's own.
+/// Applies an option of a UDP socket. Options that each datagram carries are the client's own.
 pub(super) fn apply_to_datagrams(
     datagram: &mut Datagram,
     option: OptionName,
@@ -130,13 +130,13 @@ const FIN_TIMEOUT_S_MAX: i32 = 120;
 /// SOCK_MIN_RCVBUF / 2, bytes.
 const WINDOW_CLAMP_MIN: u32 = 1152;
 
-/// The timeouts of a SYN and ACK: the first after a second, each twice the one before, two
-/// minutes at most.
+/// The retransmission timeouts of a SYN-ACK: the first is a second, each further one doubles, up to
+/// two minutes.
 fn timeouts() -> impl Iterator<Item = i32> {
     (0..255u32).map(|doublings| 1 << doublings.min(7)).map(|seconds: i32| seconds.min(120))
 }
 
-/// How many timeouts it takes until `seconds` have passed (the kernel's secs_to_retrans).
+/// The number of timeouts within `seconds` (the kernel's secs_to_retrans).
 fn timeouts_within(seconds: i32) -> u8 {
     if seconds <= 0 {
         return 0;
@@ -148,12 +148,12 @@ fn timeouts_within(seconds: i32) -> u8 {
     1 + ends.take_while(|&end| seconds > end).count().min(254) as u8
 }
 
-/// When so many timeouts have passed, in seconds.
+/// The end of this many timeouts, in seconds.
 fn timeouts_end(count: u8) -> i32 {
     timeouts().take(count.into()).sum()
 }
 
-/// What is told of them.
+/// The value that getsockopt returns.
 pub(super) fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
     Ok(match option {
         OptionName::Nodelay => u64::from(options.nodelay),

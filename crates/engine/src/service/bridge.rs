@@ -1,4 +1,4 @@
-//! Bridges: frames that one port receives are sent by another.
+//! Bridges: frames received by one port are sent by another.
 
 use port::{Forwarder, Reach, TxError, TxFrame};
 
@@ -6,16 +6,16 @@ use super::raw::{RawTable, Sending};
 use crate::stats::Counters;
 use crate::transmit::Attached;
 
-/// A bridge as it is configured.
+/// A configured bridge.
 #[derive(Clone, Debug)]
 pub struct BridgeRule {
-    /// Number of the port whose frames are passed on.
+    /// Number of the port whose received frames are forwarded.
     pub from: usize,
     /// Number of the port that sends them.
     pub to: usize,
-    /// Nobody else gets the frames.
+    /// The frames go to the bridge only.
     pub takes: bool,
-    /// Which frames are passed on.
+    /// Filter of the frames to forward.
     pub filter: port::pcap::Filter,
 }
 
@@ -39,12 +39,12 @@ pub struct Bridges {
 }
 
 impl Bridges {
-    /// Bridges by these rules.
+    /// Creates the bridges of these rules.
     pub fn new(rules: Vec<BridgeRule>) -> Self {
         Self { rules, forwarder: Forwarder::default() }
     }
 
-    /// Whether a port's frames are passed on.
+    /// Whether a port's frames are forwarded.
     pub fn sees(&self, port: usize) -> bool {
         self.rules.iter().any(|rule| rule.from == port)
     }

@@ -1,4 +1,5 @@
-//! Who gets the frames of a burst beside the stack: programs that see or take them, bridges, the kernel.
+//! Receivers of a burst other than the stack: programs that see or take frames, bridges, the
+//! kernel.
 
 use super::bridge::{BridgeTx, Bridges};
 use super::raw::Sending;
@@ -6,15 +7,15 @@ use crate::transmit::Attached;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Whether anybody but the stack gets frames of a port.
+    /// Whether a port's frames have receivers other than the stack.
     #[inline]
     pub(crate) fn is_divided(&self, index: usize) -> bool {
         self.ports.get(index).is_some_and(|of| of.is_bridged || of.is_divided)
             || self.raw.sees_received(index)
     }
 
-    /// Gives the frames of a port's burst to all others who get them, in order: programs, bridges, the
-    /// kernel. The bits of those that the stack is not to see.
+    /// Passes the frames of a port's burst to the other receivers, in order: programs, bridges, the
+    /// kernel. Returns the bits of the frames that the stack must not see.
     pub(crate) fn divide(&mut self, index: usize) -> u64 {
         let now = self.now;
         let Self { raw, bridges, ports, stack, sessions, counters, .. } = self;
@@ -41,7 +42,7 @@ impl Worker {
         }
     }
 
-    /// Sends what the kernel sends through a port that it shares; how many frames it had.
+    /// Sends the kernel's frames through a port that it shares; returns their number.
     pub(crate) fn relay_kernel(&mut self, index: usize) -> usize {
         let Self { raw, ports, sessions, now, .. } = self;
         let Some(attached) = ports.get_mut(index) else { return 0 };
@@ -51,7 +52,7 @@ impl Worker {
         count
     }
 
-    /// Passes frames on by these rules from now on.
+    /// Sets the rules of forwarding.
     pub(crate) fn set_bridges(&mut self, bridges: Bridges) {
         for (number, attached) in self.ports.iter_mut().enumerate() {
             attached.is_bridged = bridges.sees(number);
