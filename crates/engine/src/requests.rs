@@ -396,8 +396,8 @@ impl Worker {
             Err(error) => {
                 self.free_endpoint(place, index);
                 Err(match error {
-                    // EISCONN and the like, as in the kernel, for connections but not for
-                    // listeners.
+                    // The kernel's errno if a connection with these addresses exists; for a
+                    // listener it would be EADDRINUSE.
                     stack::api::RequestError::AddressInUse => Errno::ADDRNOTAVAIL,
                     error => errno::of_request(error),
                 })

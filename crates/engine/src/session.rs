@@ -1,5 +1,4 @@
-//! A program's attachment: its region, lanes, buffers and endpoints, as the engine keeps them
-//! privately.
+//! A program's attachment: the engine's private state of its region, lanes, buffers and endpoints.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -25,7 +24,7 @@ use crate::share::{Tallies, Tally};
 use crate::signing::PeerKey;
 use crate::spans::Spans;
 
-/// The pipe ends of a lane that the engine keeps.
+/// The engine's pipe ends of a lane.
 pub struct LanePipes {
     /// A byte here wakes the client.
     pub wake_client: OwnedFd,
@@ -33,10 +32,10 @@ pub struct LanePipes {
     pub woken_by_client: OwnedFd,
 }
 
-/// Who is behind a session, as the kernel vouches (but for the program's name).
+/// The owner of a session, identified by the kernel (except for the program's name).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionWho {
-    /// The program's name, as it says.
+    /// The program's name, as reported by itself.
     pub program: String,
     /// Process id.
     pub pid: i32,
@@ -44,45 +43,45 @@ pub struct SessionWho {
     pub uid: u32,
 }
 
-/// What a worker makes a session from.
+/// Parameters of a session.
 pub struct SessionSeed {
-    /// Its name.
+    /// Its key.
     pub key: SessionKey,
     /// Layout of the region.
     pub geometry: Geometry,
     /// The mapped region.
     pub region: Arc<Region>,
-    /// One pair for each lane; `None` in simulation, where nobody sleeps.
+    /// One pair for each lane; `None` in simulation, where no thread sleeps.
     pub pipes: Option<Vec<LanePipes>>,
-    /// Who it is.
+    /// Its owner.
     pub who: SessionWho,
 }
 
 /// Why a client lost its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breach {
-    /// What lies in the region is not what the contract allows.
+    /// The region's contents violate the contract.
     Contract(shm::engine_side::Breach),
-    /// A span lies in a buffer that was not granted to the lane.
+    /// A span is in a buffer that was not granted to the lane.
     BufferNotGranted {
-        /// Where.
+        /// The endpoint.
         endpoint: u32,
         /// The buffer.
         buffer: u32,
     },
     /// A descriptor of the wrong kind for its endpoint, or after the end of the stream.
     WrongKind {
-        /// Where.
+        /// The endpoint.
         endpoint: u32,
     },
-    /// A message command that is none, or whose numbers do not go together.
+    /// A message command is invalid or inconsistent.
     BadMessage {
-        /// Where.
+        /// The endpoint.
         endpoint: u32,
     },
     /// A datagram's header does not fit its span.
     BadDatagram {
-        /// Where.
+        /// The endpoint.
         endpoint: u32,
     },
 }
@@ -107,73 +106,73 @@ impl std::fmt::Display for Breach {
     }
 }
 
-/// A session as its worker keeps it.
+/// A session in its worker.
 pub struct Session {
-    /// Its name.
+    /// Its key.
     pub key: SessionKey,
-    /// Who it is.
+    /// Its owner.
     pub who: SessionWho,
     /// The mapped region.
     pub region: Arc<Region>,
-    /// Where the bytes of its spans lie.
+    /// Location of the bytes of its spans.
     pub memory: Arc<SpanMemory>,
     /// Lanes of this worker, one for each context.
     pub lanes: Vec<Lane>,
     /// The buffers.
     pub pool: Pool,
-    /// What its connections' receive windows may take of them.
+    /// Receive windows promised to its connections.
     pub promises: Promises,
     /// Descriptors of streams.
     pub spans: Spans,
-    /// Endpoints, as many as were ever in use at a time.
+    /// Endpoints, as many as were ever in use at the same time.
     pub endpoints: Vec<Endpoint>,
-    /// Endpoints to be granted, last in, first out.
+    /// Free endpoints, last in, first out.
     pub free_endpoints: Vec<u32>,
-    /// What all sessions of the same user have.
+    /// Tallies of all sessions of the same user.
     pub of_user: Tallies,
-    /// What all sessions have.
+    /// Tallies of all sessions.
     pub of_all: Tallies,
     /// Endpoints whose descriptors wait for a span.
     pub waiting_for_span: Vec<u32>,
-    /// Where records end (MSG_EOR) among the descriptors that were taken last.
+    /// Ends of records (MSG_EOR) among the descriptors taken last.
     pub record_ends: Vec<u64>,
-    /// Bytes to be told of (SO_TIMESTAMPING) among the same descriptors, and what.
+    /// Byte positions to report (SO_TIMESTAMPING) among the same descriptors, with flags.
     pub stamps: Vec<(u64, u8)>,
-    /// Keys for the listener or the connection that is made next.
+    /// Keys for the next listener or connection.
     pub keys_of_next: Vec<PeerKey>,
-    /// A key of which only a part has come.
+    /// The first part of a key, while it is incomplete.
     pub key_begun: Vec<u8>,
-    /// Listening endpoints whose waiting connections are not shown for lack of buffers.
+    /// Listening endpoints whose pending connections are hidden for lack of buffers.
     pub waiting_to_accept: Vec<u32>,
-    /// Endpoints that hold pages and were not asked to ring when they have read them.
+    /// Endpoints that hold pages without a doorbell request.
     pub unswept: Vec<u32>,
-    /// The endpoint at which the last look for stalled connections stopped.
+    /// The endpoint at which the last search for stalled connections stopped.
     pub looked_at: usize,
-    /// Connections that it has made or accepted.
+    /// Number of connections opened or accepted.
     pub streams_born: u64,
-    /// Closed connections that still deliver what was written.
+    /// Closed connections that still deliver data.
     pub orphans: Vec<Option<Orphan>>,
-    /// Free places in `orphans`.
+    /// Free slots in `orphans`.
     pub free_orphans: Vec<u32>,
-    /// Their places and connections, the oldest in front; some have ended.
+    /// Their slots and connections, oldest first; some have ended.
     pub orphans_by_age: VecDeque<(u32, SocketId)>,
-    /// Pages of messages that lie in private memory, since the pool had no buffer.
+    /// Pages of messages in private memory, for lack of buffers.
     pub private_pages: Arc<AtomicU32>,
     /// Bytes that its posted receives may take before the client has read any.
     pub message_windows: u64,
-    /// Bytes of announced messages that there is room for.
+    /// Bytes of announced messages for which room is reserved.
     pub announced_bytes: u64,
-    /// Closed message endpoints whose sends go on.
+    /// Closed message endpoints whose sends continue.
     pub draining_messages: u32,
     /// Local addresses authorized for one connect each.
     pub tokens: BTreeMap<u32, Authorized>,
     /// The next token.
     pub next_token: u32,
-    /// The program is gone, and what it had is being ended.
+    /// The program is gone, and its endpoints are being ended.
     pub is_ending: bool,
-    /// The program is gone: only orphans remain. Since when.
+    /// The program is gone, and only orphans remain; since when.
     pub dying_since: Option<u64>,
-    /// Set when the client broke the contract; acted upon at the end of the turn.
+    /// Set when the client broke the contract; handled at the end of the turn.
     pub breach: Option<Breach>,
     /// Breaches of all sessions that have not been acted upon.
     pub breaches: Tally,
@@ -198,11 +197,11 @@ pub struct Authorized {
     pub reuses: bool,
 }
 
-/// Most authorized addresses that wait for their connect.
+/// Maximum number of authorized addresses that wait for their connect.
 pub const TOKENS_MAX: usize = 1024;
 
 impl Session {
-    /// A fresh session on worker `worker`.
+    /// Creates a session on worker `worker`.
     pub fn new(seed: SessionSeed, worker: u16, limits: &Limits, now: u64) -> Self {
         let geometry = seed.geometry;
         let mut pipes = seed.pipes.map(Vec::into_iter);
@@ -224,7 +223,7 @@ impl Session {
             pool: Pool::new(geometry.buffer_count, geometry.buffer_bytes),
             promises: Promises::default(),
             spans: Spans::new(limits.spans),
-            // Its memory is taken page by page as endpoints are granted, and never moved.
+            // Its memory is touched page by page as endpoints are granted, and never moved.
             endpoints: Vec::with_capacity(geometry.endpoint_capacity as usize),
             free_endpoints: Vec::new(),
             of_user: Tallies::default(),
@@ -254,7 +253,7 @@ impl Session {
         }
     }
 
-    /// Takes a free endpoint for the lane of `context`; its area is as new.
+    /// Takes a free endpoint for the lane of `context`; its area is reset.
     pub fn grant_endpoint(&mut self, context: u16) -> Option<u32> {
         let index = self.find_endpoint(context)?;
         self.of_user.endpoints.add(1);
@@ -289,7 +288,7 @@ impl Session {
         Some(index)
     }
 
-    /// The endpoint is the engine's again.
+    /// Returns an endpoint to the free list.
     pub fn free_endpoint(&mut self, index: u32) {
         if let Some(endpoint) = self.endpoints.get_mut(index as usize) {
             endpoint.role = Role::Free;
@@ -321,7 +320,7 @@ impl Session {
         self.endpoints.iter().map(held).sum::<usize>() as u32 + self.pool.shared()
     }
 
-    /// Goes on with memory that the control thread has made. `false`: its number is in use.
+    /// Adds memory created by the control thread. `false`: its number is in use.
     pub fn register(&mut self, number: u16, memory: Arc<Registered>) -> bool {
         let is_new = self.pool.registered.add(number, memory.bytes());
         if is_new {
@@ -330,7 +329,7 @@ impl Session {
         is_new
     }
 
-    /// The client uses a registered memory no more. `true`: it is gone.
+    /// The client releases a registered memory. `true`: it is gone.
     pub fn unregister(&mut self, number: u16) -> bool {
         let is_gone = self.pool.registered.close(number);
         if is_gone {
@@ -339,14 +338,14 @@ impl Session {
         is_gone
     }
 
-    /// The number of a registered memory that is gone since its last span was dropped.
+    /// The number of a registered memory that ended with its last span.
     pub fn take_unregistered(&mut self) -> Option<u16> {
         let number = self.pool.registered.take_ended()?;
         self.memory = Arc::new(self.memory.without(number));
         Some(number)
     }
 
-    /// Notes a breach; the first one counts.
+    /// Records a breach; the first one counts.
     pub fn breached(&mut self, breach: Breach) {
         if self.breach.is_none() {
             self.breach = Some(breach);

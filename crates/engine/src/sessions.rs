@@ -1,4 +1,4 @@
-//! All sessions of a worker, and where the stack's payload goes.
+//! All sessions of a worker, and the destination of the stack's payload.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,42 +15,42 @@ use crate::session::Session;
 use crate::share::{Tallies, Tally, Users};
 use crate::stats::Counters;
 
-/// Owners with this session place are listeners, by their index.
+/// Owners with this session slot are listeners, by their index.
 const LISTENER_PLACE: u32 = u32::MAX - 1;
 
-/// The owner with this session place is the message service.
+/// The owner with this session slot is the message service.
 const MESSAGES_PLACE: u32 = u32::MAX - 2;
 
-/// Bit of an owner's lower half: the number is an orphan's, not an endpoint's.
+/// Bit of an owner's lower half: the number is that of an orphan, not of an endpoint.
 const ORPHAN_BIT: u32 = 1 << 31;
 
-/// Whose a socket of the stack is.
+/// The holder of a socket of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// Not accepted yet.
     Nobody,
     /// An endpoint of a session.
     Endpoint {
-        /// Place of the session.
+        /// Slot of the session.
         place: u32,
         /// The endpoint.
         index: u32,
     },
-    /// A closed connection that still delivers.
+    /// A closed connection that still delivers data.
     Orphan {
-        /// Place of the session.
+        /// Slot of the session.
         place: u32,
-        /// Which of its orphans.
+        /// Slot of the orphan.
         orphan: u32,
     },
     /// A listener, by its index in the worker's table.
     Listener(u32),
-    /// The message service: the socket that its frames come to.
+    /// The message service, for the socket of its frames.
     Messages,
 }
 
 impl Holder {
-    /// As the stack keeps it.
+    /// Its encoding in the stack.
     pub fn owner(self) -> Owner {
         let pair = |high: u32, low: u32| Owner(u64::from(high) << 32 | u64::from(low));
         match self {
@@ -77,25 +77,25 @@ impl Holder {
     }
 }
 
-/// The sessions by place. A place is used again only when nothing in the stack names it.
+/// The sessions by slot. A slot is reused only when nothing in the stack refers to it.
 pub struct Sessions {
     places: Vec<Option<Session>>,
     by_key: BTreeMap<SessionKey, u32>,
     /// Endpoints whose levels changed in this turn.
     pub news: Vec<(u32, u32)>,
-    /// Early bytes of connections that nobody has accepted.
+    /// Early bytes of connections that are not yet accepted.
     pub stash: Stash,
-    /// The stash was full: entries of dead connections are to be swept.
+    /// The stash was full: entries of dead connections must be swept.
     pub sweep_stash: bool,
-    /// What they have together.
+    /// Tallies of all sessions.
     pub of_all: Tallies,
     /// Breaches that have not been acted upon.
     pub breaches: Tally,
     /// What those of each user have together.
     of_users: Users,
-    /// The message service, once there has been an endpoint; taken out while it works.
+    /// The message service, once there has been an endpoint; taken out while it runs.
     pub(crate) messages: Option<Box<Messages>>,
-    /// The worker's time, by which what comes is stamped.
+    /// The worker's time, used as arrival time.
     pub now: Instant,
     limits: Limits,
     counters: Arc<Counters>,
@@ -120,7 +120,7 @@ impl Sessions {
         }
     }
 
-    /// Adds a session; returns its place.
+    /// Adds a session; returns its slot.
     pub fn add(&mut self, mut session: Session) -> u32 {
         let key = session.key;
         session.of_user = self.of_users.of(session.who.uid);
@@ -142,29 +142,29 @@ impl Sessions {
         place
     }
 
-    /// Forgets a session; its region is unmapped with the last reference.
+    /// Removes a session; its region is unmapped with the last reference.
     pub fn remove(&mut self, place: u32) -> Option<Session> {
         let session = self.places.get_mut(place as usize)?.take()?;
         self.by_key.remove(&session.key);
         Some(session)
     }
 
-    /// A session by place.
+    /// A session by slot.
     pub fn at(&mut self, place: u32) -> Option<&mut Session> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
-    /// A session by place.
+    /// A session by slot.
     pub fn peek(&self, place: u32) -> Option<&Session> {
         self.places.get(place as usize)?.as_ref()
     }
 
-    /// The place of a session.
+    /// The slot of a session.
     pub fn place_of(&self, key: SessionKey) -> Option<u32> {
         self.by_key.get(&key).copied()
     }
 
-    /// How many places there are, empty ones included.
+    /// Number of slots, empty ones included.
     pub fn place_count(&self) -> u32 {
         self.places.len() as u32
     }
@@ -189,7 +189,7 @@ impl Sessions {
 }
 
 impl Sessions {
-    /// More of a stream whose client is limited by what is sent has been sent.
+    /// More was sent of a stream whose client has a limit of unsent data.
     pub fn note_sent(&mut self, place: u32, index: u32) {
         if let Some(endpoint) = self.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
             && let Role::Stream(stream) = &endpoint.role
@@ -253,7 +253,7 @@ impl Sink for Sessions {
 }
 
 impl Sessions {
-    /// Frames of the message service.
+    /// Frames of the message service arrived.
     fn on_message_datagram(&mut self, meta: &DatagramMeta, bytes: &[u8]) -> bool {
         let Some(mut messages) = self.messages.take() else { return false };
         messages.on_datagram(self, self.now.0, meta, bytes);
@@ -261,7 +261,7 @@ impl Sessions {
         true
     }
 
-    /// Puts something into a datagram endpoint's receive queue, and lets it be seen.
+    /// Puts an entry into a datagram endpoint's receive queue, and marks it for publication.
     pub fn store(
         &mut self,
         id: SocketId,

@@ -1,39 +1,39 @@
-//! How what all programs have in common is divided among users: nobody takes all of it, a user who
-//! has little always finds some, and root always finds some more.
+//! Division of shared tables among users: no user can take all of a table, a user with few entries
+//! always finds some, and root always finds more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Part of a table that only root may take.
+/// Fraction of a table reserved for root.
 const ROOT_PART: u32 = 8;
-/// Part of a table that, beside root, only users may take who have little.
+/// Fraction of a table reserved for root and for users with few entries.
 const NEWCOMER_PART: u32 = 8;
-/// Part of a table that is little to have.
+/// Fraction of a table that counts as few entries.
 const LITTLE_PART: u32 = 64;
 
 /// A table that all users share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shared {
-    /// Entries in all.
+    /// Total entries.
     pub total: u32,
-    /// Entries that one user may have, root excepted.
+    /// Maximum entries of one user, except root.
     pub per_user: u32,
 }
 
 /// Why a user gets no further entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The user has as many as one user may have.
+    /// The user has reached the limit per user.
     User {
-        /// That many.
+        /// The limit.
         limit: u32,
     },
     /// The table has no entry left that this user may take.
     Table {
-        /// Entries in all.
+        /// Total entries.
         limit: u32,
-        /// The last ones are kept for root and for users who have few.
+        /// The last ones are reserved for root and for users with few.
         is_reserved: bool,
     },
 }
@@ -42,7 +42,7 @@ impl Shared {
     /// Whether user `uid`, who has `of_user` of the `used` entries, may take another one.
     ///
     /// # Errors
-    /// Which limit says no.
+    /// The limit that was reached.
     pub fn admit(&self, uid: u32, of_user: u32, used: u32) -> Result<(), Full> {
         let left = self.total.saturating_sub(used);
         if left == 0 {
@@ -65,8 +65,8 @@ impl Shared {
 }
 
 impl Full {
-    /// The refusal as a sentence. `what` is what there are too many of; `key` and `key_per_user`
-    /// are the keys under `[limits]`.
+    /// The refusal as a sentence. `what` names the entries; `key` and `key_per_user` are the keys
+    /// under `[limits]`.
     pub fn sentence(&self, what: &str, key: &str, key_per_user: &str) -> String {
         match self {
             Self::User { limit } => format!(
@@ -88,47 +88,47 @@ impl Full {
     }
 }
 
-/// A count that several places share.
+/// A shared count.
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Arc<AtomicU32>);
 
 impl Tally {
-    /// As it stands.
+    /// The current count.
     pub fn count(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// So many more. Each tally has one writer, so this need not be one atomic step.
+    /// Adds to it. Each tally has one writer, so this need not be one atomic step.
     pub fn add(&self, count: u32) {
         self.0.store(self.count().saturating_add(count), Ordering::Relaxed);
     }
 
-    /// So many less.
+    /// Subtracts from it.
     pub fn sub(&self, count: u32) {
         self.0.store(self.count().saturating_sub(count), Ordering::Relaxed);
     }
 }
 
-/// What the sessions of one user, or of all users, have together.
+/// Entries of the sessions of one user, or of all users.
 #[derive(Clone, Debug, Default)]
 pub struct Tallies {
     /// Endpoints in use.
     pub endpoints: Tally,
-    /// Listeners, each counted once for the user who made it.
+    /// Listeners, each counted once for the user who created it.
     pub listeners: Tally,
     /// UDP sockets.
     pub udp_sockets: Tally,
 }
 
 impl Tallies {
-    /// Whether a session or an entry counts by them.
+    /// Whether a session or an entry refers to them.
     fn is_held(&self) -> bool {
         let Self { endpoints, listeners, udp_sockets } = self;
         [endpoints, listeners, udp_sockets].iter().any(|tally| Arc::strong_count(&tally.0) > 1)
     }
 }
 
-/// The tallies of each user, kept as long as a session or an entry counts by them.
+/// The tallies of each user, kept as long as a session or an entry refers to them.
 #[derive(Debug, Default)]
 pub struct Users(BTreeMap<u32, Tallies>);
 
@@ -140,7 +140,7 @@ impl Users {
     }
 }
 
-/// An entry that counts for its user and for all, until it is dropped.
+/// An entry that counts for its user and in total, until it is dropped.
 #[derive(Debug)]
 pub struct Entry {
     of_user: Tally,
@@ -148,7 +148,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Counts one more.
+    /// Adds an entry.
     pub fn new(of_user: &Tally, of_all: &Tally) -> Self {
         of_user.add(1);
         of_all.add(1);

@@ -1,5 +1,5 @@
-//! What sessions have obtained for the kernel sockets that they have shown, and its end with the
-//! socket's right to its port.
+//! Grants of sessions for the kernel sockets that they have passed. They end with the socket's
+//! right to its port.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,31 +12,31 @@ use crate::endpoint::{Endpoint, Role};
 use crate::errno;
 use crate::worker::Worker;
 
-/// Something that a session has for a socket.
+/// A grant of a session for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
     /// A listener's or a UDP socket's endpoint.
     Endpoint(u32),
-    /// The leave to connect once from the socket's address.
+    /// The permission to connect once from the socket's address.
     Token(u32),
 }
 
-/// All of them, by socket: the session's place and what it has.
+/// All grants, by socket: the session's slot and the grant.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(BTreeMap<SocketKey, BTreeSet<(u32, Use)>>);
 
 impl Uses {
-    /// A use is over for its session, but goes on as the engine's own.
+    /// A use ends for its session, but continues as the engine's own.
     pub fn keep(&mut self, key: SocketKey, place: u32, of: Use) -> Option<SocketKey> {
         self.end(key, place, of).then_some(key)
     }
 
-    /// A use begins.
+    /// Starts a use.
     pub fn begin(&mut self, key: SocketKey, place: u32, of: Use) {
         self.0.entry(key).or_default().insert((place, of));
     }
 
-    /// Whether a use was one, and is over from now on.
+    /// Ends a use. `false`: there was none.
     fn end(&mut self, key: SocketKey, place: u32, of: Use) -> bool {
         let Some(uses) = self.0.get_mut(&key) else { return false };
         let is_one = uses.remove(&(place, of));
@@ -57,15 +57,15 @@ impl Uses {
 }
 
 impl Worker {
-    /// A use of a shown socket is over; the control thread need not watch the socket for it.
+    /// A use of a passed socket has ended; the control thread need not watch the socket for it.
     pub(crate) fn end_use(&mut self, key: SocketKey, place: u32, of: Use) {
         if self.uses.end(key, place, of) {
             self.answers.push(Answer::Unused(key));
         }
     }
 
-    /// The right of a kernel socket to its port has ended. Whoever holds endpoints for it no longer
-    /// stands in the way of the port's next owner.
+    /// The right of a kernel socket to its port has ended. Sessions with endpoints for it no longer
+    /// block the next owner of the port.
     pub(crate) fn on_right_ended(&mut self, key: SocketKey) {
         for (place, of) in self.uses.of(key) {
             let index = match of {
@@ -90,8 +90,8 @@ impl Worker {
         self.close_unattended(key);
     }
 
-    /// Lets nobody share the listener at `local` with a socket but those whose sockets listen there,
-    /// too, as the kernel has just said: it is found by its address, but joined by cookie.
+    /// Keeps sockets from sharing the listener at `local` unless they listen there, too, according
+    /// to the kernel: a listener is found by its address, but joined by cookie.
     pub(crate) fn part_from_others(&mut self, local: Local, key: SocketKey, beside: &[SocketKey]) {
         let Some(of) = self.listeners.find(local) else { return };
         let attached = self.listeners.peek(of).map(|one| one.attached().to_vec());

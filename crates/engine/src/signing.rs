@@ -1,4 +1,4 @@
-//! Keys that clients have segments signed with (RFC 2385).
+//! Keys with which clients sign segments (RFC 2385).
 
 use std::net::IpAddr;
 
@@ -11,11 +11,11 @@ use crate::endpoint::Role;
 use crate::errno;
 use crate::worker::Worker;
 
-/// A key and whom it is for; `None` takes one back.
+/// A key and its peers; `None` removes one.
 pub type PeerKey = (Cidr, Option<SigningKey>);
 
 impl Worker {
-    /// Takes a part of a key, and with the last one the key.
+    /// Takes a part of a key; with the last part, sets the key.
     pub(crate) fn set_key(
         &mut self,
         place: u32,
@@ -54,12 +54,13 @@ impl Worker {
         Ok(Reply::Done)
     }
 
-    /// Gives a new listener or connection the keys that wait for it.
+    /// Gives a new listener or connection its waiting keys.
     pub(crate) fn give_keys(&mut self, id: SocketId, mut keys: Vec<PeerKey>) {
-        // Of a connection the last that fits counts: the longest prefix.
+        // For a connection the last matching key counts: the one with the longest prefix.
         keys.sort_by_key(|(peers, _)| peers.prefix);
         for (peers, key) in keys {
-            // A new listener has room for as many as may wait, and what is not for this peer is nothing to it.
+            // A new listener has room for all waiting keys; keys that do not match a connection's
+            // peer are ignored.
             let _ = self.stack.tcp_set_key(id, peers, key);
         }
     }

@@ -1,4 +1,4 @@
-//! Which lanes are polled, and how a worker gets ready to sleep.
+//! Polling of lanes, and preparation of a worker for sleep.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,10 +13,10 @@ use crate::transmit::Attached;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Takes back the pages that clients have read, and asks those who have not read theirs yet to
-    /// ring when they have, or when their window is to be opened: a busy connection is thus looked at
-    /// once in a while instead of ringing for every read, and an idle one holds nothing. Returns
-    /// whether anything had been read.
+    /// Takes back the pages that clients have read, and asks clients with unread pages to ring when
+    /// they have read them, or when their window must be opened. Thus a busy connection is checked
+    /// periodically and does not ring for every read, and an idle one holds nothing. Returns
+    /// whether anything was read.
     pub fn sweep(&mut self) -> bool {
         let mut learnt = false;
         for place in 0..self.sessions.place_count() {
@@ -36,7 +36,7 @@ impl Worker {
                     view.set_wanted(receive.wanted().min(all));
                 }
             }
-            // Whoever read everything before it could see the wish is found now.
+            // A client that read everything before it could see the request is found now.
             EngineLane::begin_events();
             let mut again = 0;
             for position in 0..unswept.len() {
@@ -61,11 +61,11 @@ impl Worker {
         learnt
     }
 
-    /// Asks the clients of all polled lanes to ring by their pipes. `false`: there is work, do
-    /// not sleep.
+    /// Asks the clients of all polled lanes to ring by their pipes. `false`: there is work, do not
+    /// sleep.
     pub fn prepare_sleep(&mut self) -> bool {
         let polled_only = self.ports.iter().any(|attached| attached.port.wait_fd().is_none());
-        // A datagram that waits for a neighbour comes on with the answer or a timer.
+        // A datagram that waits for a neighbour resumes with the reply or a timer.
         if polled_only || self.datagrams_poll || self.raw.has_waiting() {
             return false;
         }
@@ -74,7 +74,7 @@ impl Worker {
             return false;
         }
         if self.sweep() {
-            // The window may have opened: that is to be sent first.
+            // The window may have opened: that must be sent first.
             return false;
         }
         for place in 0..self.sessions.place_count() {
@@ -92,7 +92,7 @@ impl Worker {
         true
     }
 
-    /// Whether a client of a polled lane runs or is about to, as far as its lane tells.
+    /// Whether a client of a polled lane runs or is about to, according to its lane.
     pub fn somebody_runs(&self) -> bool {
         (0..self.sessions.place_count()).filter_map(|place| self.sessions.peek(place)).any(
             |session| {
@@ -102,7 +102,7 @@ impl Worker {
         )
     }
 
-    /// Asks clients to let the worker go on when they stop running. `false`: there is work.
+    /// Asks clients to wake the worker when they stop running. `false`: there is work.
     pub fn prepare_giving_way(&mut self) -> bool {
         for place in 0..self.sessions.place_count() {
             let Some(session) = self.sessions.at(place) else { continue };
@@ -118,7 +118,7 @@ impl Worker {
         true
     }
 
-    /// Polled lanes need no pipe from now on.
+    /// Polled lanes need no pipe any more.
     pub fn awake(&mut self) {
         for place in 0..self.sessions.place_count() {
             let Some(session) = self.sessions.at(place) else { continue };
@@ -128,16 +128,16 @@ impl Worker {
         }
     }
 
-    /// Stops polling lanes that have been idle for long; returns whether there are any that are
-    /// not polled.
+    /// Stops polling lanes that have been idle for long; returns whether there are any that are not
+    /// polled.
     pub fn demote_idle_lanes(&mut self, now: Instant) -> bool {
         let mut any = false;
         for place in 0..self.sessions.place_count() {
             let Some(session) = self.sessions.at(place) else { continue };
             for (number, lane) in (0..).zip(&mut session.lanes) {
                 let idle = now.0.saturating_sub(lane.worked_at) > self.limits.lane_idle_ns;
-                // Without pipes (in simulation) a lane is always polled. So is one that lacks buffers:
-                // its writers wait for them in silence.
+                // Without pipes (in simulation) a lane is always polled. So is a lane without
+                // buffers, whose writers wait silently.
                 let may_rest = idle && !lane.starved && lane.pipes.is_some();
                 if lane.polled && may_rest && lane.view.prepare_sleep() {
                     lane.polled = false;
@@ -165,7 +165,7 @@ impl Worker {
         lane.drain()
     }
 
-    /// Gives the pipe of a lane to `with`.
+    /// Calls `with` with the pipe of a lane.
     pub fn with_lane_pipe(&self, key: SessionKey, lane: u16, with: impl FnOnce(BorrowedFd<'_>)) {
         let pipes = self
             .sessions
@@ -177,18 +177,18 @@ impl Worker {
         }
     }
 
-    /// What becomes readable when a port has frames.
+    /// Descriptors that become readable when a port has frames.
     pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ports.iter().filter_map(|attached| attached.port.wait_fd())
     }
 
-    /// The worker runs on this CPU now; clients look at it to decide whether to spin.
+    /// The worker runs on this CPU now; clients use that to decide whether to spin.
     pub fn set_cpu(&mut self, cpu: u32) {
         self.cpu = Some(cpu);
         self.each_lane(|lane| lane.view.set_worker_cpu(cpu));
     }
 
-    /// Does something with every lane of every session.
+    /// Applies `act` to every lane of every session.
     pub(crate) fn each_lane(&mut self, mut act: impl FnMut(&mut Lane)) {
         for place in 0..self.sessions.place_count() {
             if let Some(session) = self.sessions.at(place) {

@@ -1,10 +1,9 @@
-//! Private copies of the descriptors of send streams, from the copy until acknowledgement.
+//! Private copies of the descriptors of send streams, until acknowledgement.
 //!
-//! One slab per session, linked by index, so that a connection with nothing to send costs
-//! nothing and no path of a packet allocates. Spans that continue each other in one buffer are
-//! kept as one.
+//! One slab per session, linked by index, so that a connection with nothing to send costs nothing
+//! and no packet path allocates. Consecutive spans in one buffer are merged.
 
-/// Index of no span.
+/// No span.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +20,9 @@ struct Span {
 /// The spans of a session's streams.
 #[derive(Clone, Debug)]
 pub struct Spans {
-    /// Those that were ever in use, in memory for all: a session that sends little touches little.
+    /// Those ever in use, with memory for all: a session that sends little touches little.
     slots: Vec<Span>,
-    /// Chain of those that are free again.
+    /// Chain of free ones.
     free_head: u32,
     free_count: u32,
     total: u32,
@@ -34,7 +33,7 @@ pub struct Spans {
 pub struct SpanList {
     head: u32,
     tail: u32,
-    /// Span that was transmitted from last: sequential sending never walks the chain.
+    /// The span last transmitted from: sequential sending never walks the chain.
     cursor: u32,
     /// Stream offset one past the last byte.
     end: u64,
@@ -48,7 +47,7 @@ impl Default for SpanList {
 }
 
 impl SpanList {
-    /// A chain without spans in the middle of a stream.
+    /// A chain without spans that starts at an offset in the stream.
     pub fn beginning_at(offset: u64) -> Self {
         Self { end: offset, ..Self::default() }
     }
@@ -75,7 +74,7 @@ impl Spans {
         Self { slots, free_head: NONE, free_count: count, total: count }
     }
 
-    /// Spans in all.
+    /// Total number of spans.
     pub fn total(&self) -> u32 {
         self.total
     }
@@ -85,8 +84,8 @@ impl Spans {
         self.free_count
     }
 
-    /// Appends bytes to the stream of `list`. `Ok(false)`: they continued the last span, whose
-    /// buffer therefore gains none.
+    /// Appends bytes to the stream of `list`. `Ok(false)`: they were merged with the last span, so
+    /// their buffer gains none.
     pub fn push(
         &mut self,
         list: &mut SpanList,
@@ -127,7 +126,7 @@ impl Spans {
         Ok(true)
     }
 
-    /// Frees the spans that lie wholly before `acked` and calls `freed` with the buffer of each.
+    /// Frees the spans entirely before `acked` and calls `freed` with the buffer of each.
     pub fn free_before(&mut self, list: &mut SpanList, acked: u64, mut freed: impl FnMut(u32)) {
         while let Some(head) = self.slots.get(list.head as usize).copied() {
             if head.start.wrapping_add(u64::from(head.len)) > acked {
@@ -156,8 +155,8 @@ impl Spans {
         self.free_before(list, u64::MAX, freed);
     }
 
-    /// Calls `piece(place, len)` for the parts of the region that make up `len` bytes of the
-    /// stream from `offset`. `false`: they are not all there.
+    /// Calls `piece(place, len)` for the parts of the region that make up `len` bytes of the stream
+    /// from `offset`. `false`: they are not all there.
     pub fn pieces(
         &self,
         list: &mut SpanList,

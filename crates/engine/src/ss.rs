@@ -1,4 +1,4 @@
-//! What a worker tells observers: its sockets and its counters.
+//! A worker's data for observers: its sockets and its counters.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::service::message::Listed;
 use crate::sessions::Holder;
 use crate::worker::Worker;
 
-/// Sockets told in one step.
+/// Sockets listed in one step.
 pub const SOCKETS_PER_STEP: usize = 64;
 
 /// Places looked at in one step: most may be empty.
@@ -90,7 +90,7 @@ impl Worker {
         (seen, Some(next).filter(|next| *next < end).or(then))
     }
 
-    /// Writes what others count to the counters: ports, stack, cycles, buffers.
+    /// Copies counters kept elsewhere: of ports, stack, cycles, buffers.
     pub fn copy_counters(&self) {
         let counters = &self.counters;
         let dying = self.sessions.iter().filter(|(_, one)| one.dying_since.is_some()).count();

@@ -1,4 +1,5 @@
-//! Connections whose peers take nothing, where their program has no buffers left to send from.
+//! Connections whose peers acknowledge nothing, while their program has no buffers left to send
+//! from.
 
 use stack::api::SocketId;
 
@@ -6,16 +7,17 @@ use crate::endpoint::{Endpoint, Role};
 use crate::session::Session;
 use crate::worker::{Activity, Worker};
 
-/// How long a peer takes nothing before its connection may be ended for the sake of others.
+/// Time without progress after which a connection may be ended in favour of others.
 const STALLED_NS: u64 = 10_000_000_000;
 
-/// Endpoints looked at in one turn.
+/// Endpoints checked in one turn.
 const LOOKS: usize = 32;
 
 impl Worker {
-    /// Ends a connection that holds buffers and gets nowhere, if a lane of this session has no stock and
-    /// the pool cannot fill it. The kernel keeps such connections as long as their peers answer, but it
-    /// has the machine's memory to keep them in, and no other connection waits for it.
+    /// Ends a connection that holds buffers and makes no progress, if a lane of this session has no
+    /// stock and the pool cannot fill it. The kernel keeps such connections as long as their peers
+    /// answer, but it has the machine's whole memory for them, and no other connection waits for
+    /// it.
     pub(crate) fn end_stalled(&mut self, place: u32, activity: &mut Activity) {
         let (stack, now) = (&self.stack, self.now);
         let is_stalled =
@@ -28,7 +30,7 @@ impl Worker {
             let _ = self.stack.tcp_abort(now, id);
             self.bury(place, orphan);
         } else if let Some(id) = session.next_stalled(is_stalled) {
-            // Its event tells the program and frees the buffers.
+            // The resulting event informs the program and frees the buffers.
             let _ = self.stack.tcp_abort(now, id);
         } else {
             return;
@@ -39,8 +41,8 @@ impl Worker {
 }
 
 impl Session {
-    /// A connection that holds buffers and is stalled, among the next few. Each call goes on where the last
-    /// one has stopped.
+    /// A stalled connection that holds buffers, among the next few. Each call continues where the
+    /// previous one stopped.
     fn next_stalled(&mut self, is_stalled: impl Fn(SocketId) -> bool) -> Option<SocketId> {
         for _ in 0..LOOKS.min(self.endpoints.len()) {
             self.looked_at = (self.looked_at + 1) % self.endpoints.len();

@@ -1,4 +1,4 @@
-//! Counters by name. One writer each, read by anyone at any time.
+//! Counters by name. Each has one writer and can be read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// So many more. Each counter has one writer, so this need not be one atomic step.
+    /// Adds `count`. Each counter has one writer, so this need not be one atomic step.
     pub fn add(&self, count: u64) {
         let sum = self.0.load(Ordering::Relaxed).wrapping_add(count);
         self.0.store(sum, Ordering::Relaxed);
@@ -23,7 +23,7 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// As it stands.
+    /// The current value.
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -31,11 +31,11 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Everything the engine itself counts.
+        /// The engine's own counters.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: Counter,)*
-            /// What is counted elsewhere (ports, stack, cycles), by name; set by the worker.
+            /// Counters kept elsewhere (ports, stack, cycles), by name; set by the worker.
             pub copied: CopiedCounters,
         }
 
@@ -51,17 +51,17 @@ macro_rules! counters {
 counters! {
     /// Turns of the worker's loop.
     turns,
-    /// Turns that found work.
+    /// Turns with work.
     turns_with_work,
     /// Times the worker slept.
     sleeps,
     /// Times the worker yielded its core between turns, to programs of its scheduling group.
     yields,
-    /// Times the worker slept for a moment, to let a program run that has the same core.
+    /// Times the worker slept for a moment, to yield its core to a program.
     ways_given,
     /// Processor time of the worker without idle polling, in nanoseconds.
     busy_ns,
-    /// Processor time of polling that found nothing, in nanoseconds.
+    /// Processor time of idle polling, in nanoseconds.
     idle_ns,
     /// Sessions attached now.
     sessions,
@@ -69,35 +69,36 @@ counters! {
     sessions_dying,
     /// Sessions attached so far.
     sessions_total,
-    /// Sessions refused for a limit, a wrong contract version or lack of memory.
+    /// Sessions refused because of a limit, another contract version or lack of memory.
     sessions_refused,
-    /// Sessions refused because their user has as many as one user may have, or because the last
-    /// ones are kept for root and for users who have few.
+    /// Sessions refused because their user has the maximum per user, or because the last ones are
+    /// reserved for root and for users with few.
     sessions_refused_of_user,
-    /// Sessions refused because their user's others have all the memory that one user may have.
+    /// Sessions refused because the user's other sessions use all the memory that one user may
+    /// have.
     sessions_refused_memory,
-    /// Children that were forked and hold their parents' connections, so far.
+    /// Forked children that held connections of their parents, so far.
     heirs_total,
-    /// Children that hold none, for want of control connections or descriptors.
+    /// Forked children that hold none, for lack of control connections or descriptors.
     heirs_refused,
     /// Control connections of such children.
     heirs,
     /// Connections that became sockets of the kernel's, for other processes, so far.
     passed_total,
-    /// Connections that could not become one.
+    /// Connections that could not be converted.
     passes_failed,
-    /// Times that a connection was asked for while a thread of its process was reading or writing, or while
-    /// there was no room for what it had written; whoever asked asks again.
+    /// Times that a conversion was postponed because a thread was reading or writing, or because
+    /// there was no room for the unsent data; the requester retries.
     passes_put_off,
-    /// Connections that were moved to the relay, which could make no sockets for them.
+    /// Connections moved to the relay, which could not create a socket for them.
     tickets_failed,
     /// Moved connections whose sockets are being made, or kept for processes that may yet ask for them.
     tickets,
     /// Programs left to the kernel because the lists name their user.
     left_users,
-    /// Sockets whose acceleration was not told on, because whoever hears of it was behind.
+    /// Accelerated sockets that were not reported, because the receiver was behind.
     accelerated_untold,
-    /// Sockets left to the kernel because the lists name their port.
+    /// Sockets left to the kernel because [allow] or [deny] name their port.
     left_ports,
     /// Sessions ended for breaking the contract.
     breaches,
@@ -105,16 +106,16 @@ counters! {
     control_refused,
     /// Silent control connections and observers ended to make room at the limit.
     control_evicted,
-    /// Control messages left unread until their connection's last question was answered.
+    /// Times that a control message waited for the answer to the previous one.
     control_held,
     /// Control connections ended because their client does not read its answers.
     control_deaf,
-    /// Times that the kernel dropped news of closed sockets.
+    /// Times that the kernel dropped notifications of closed sockets.
     closings_missed,
-    /// Sockets that were shut down, disconnected, bound elsewhere, or whose port another user got, too:
-    /// the engine serves them no more.
+    /// Sockets that were shut down, disconnected, bound to another address, or whose port another
+    /// user got, too: the engine no longer serves them.
     rights_withdrawn,
-    /// Ports that the kernel is told to be in use by connections whose sockets are closed.
+    /// Ports held in the kernel for connections whose sockets are closed.
     ports_held,
     /// Ports that it is to be told of once the sockets that have them are closed.
     ports_awaited,
@@ -122,38 +123,38 @@ counters! {
     holds_exhausted,
     /// Descriptors of clients that wait to be closed.
     discards_waiting,
-    /// Times that a user's descriptors were more than may wait to be closed: connections ended.
+    /// Times that a user exceeded the limit of descriptors to be closed: connections ended.
     discards_refused,
-    /// Control messages that were none, or out of order.
+    /// Control messages that were malformed or out of order.
     control_garbage,
-    /// Kernel sockets shown that did not entitle to their address.
+    /// Passed kernel sockets that gave no right to their address.
     authority_refused,
-    /// Ports that the kernel's tables had no room for: served by the kernel.
+    /// Ports without room in the XDP program's map: served by the kernel.
     claims_failed,
-    /// Routes of the kernel's main table that are not followed, for there are too many: programs
-    /// reach the links alone.
+    /// Routes of the kernel's main table beyond the limit: programs reach only on-link
+    /// destinations.
     routes_left_out,
-    /// Routes of which programs are not told, for there are too many: what they could concern is
-    /// left to the kernel.
+    /// Routes not announced to programs because of the limit: their destinations are left to the
+    /// kernel.
     routes_untold,
-    /// Messages of programs that came with more descriptors than the engine could take.
+    /// Messages of programs with more descriptors than the engine could take.
     descriptors_exhausted,
-    /// Listeners refused because their user, or all users, have as many as they may have.
+    /// Listeners refused because their user, or all users, have reached the limit.
     listeners_refused,
-    /// Listeners that nobody attended for a time, while other processes may have had them.
+    /// Listeners without an attached process for a time, while other processes may have had them.
     listeners_unattended,
-    /// Listeners left to the kernel because a process waits there that cannot be accelerated.
+    /// Listeners left to the kernel because a process without acceleration waits there.
     listeners_left,
     /// UDP sockets refused for the same reason.
     udp_sockets_refused,
-    /// Connects refused, or left to the kernel, because their user, or all users, have as many
-    /// sockets as they may have.
+    /// Connects refused, or left to the kernel, because their user, or all users, have reached the
+    /// limit of sockets.
     connects_refused,
-    /// Connections reset because what they were to send from registered memory was not there.
+    /// Connections reset because their registered memory no longer existed.
     stream_memory_refused,
     /// Registered memories.
     memories,
-    /// Registered memories refused for a limit or lack of memory.
+    /// Registered memories refused because of a limit or lack of memory.
     memories_refused,
     /// Endpoints in use.
     endpoints,
@@ -165,43 +166,44 @@ counters! {
     doorbells,
     /// Events published.
     events,
-    /// Wake-ups written to clients' pipes.
+    /// Wakeups written to clients' pipes.
     wakeups,
-    /// Lanes that went idle and are waited for instead of polled.
+    /// Lanes that went idle and are no longer polled.
     lanes_demoted,
     /// Connections handed to a program by accept.
     accepts,
     /// Bytes of streams copied to programs.
     stream_rx_bytes,
-    /// Bytes of streams given to ports, retransmissions included.
+    /// Bytes of streams passed to ports, retransmissions included.
     stream_tx_bytes,
     /// Datagrams copied to programs.
     datagrams_rx,
-    /// Datagrams given to ports.
+    /// Datagrams passed to ports.
     datagrams_tx,
     /// Datagrams that could not be sent.
     datagrams_tx_failed,
     /// Closed connections reset because their session has too many that still deliver.
     orphans_reset,
-    /// Connections reset because their peers take nothing and their program has no buffers left.
+    /// Connections reset because their peers acknowledge nothing and their program has no buffers
+    /// left.
     stalled_reset,
-    /// Segments behind a gap refused while a session's buffers are scarce.
+    /// Segments after a gap refused while a session's buffers are scarce.
     out_of_order_refused,
     /// Listens refused because too many sockets share the listener.
     sharers_exhausted,
     /// Datagrams dropped because the program's receive queue is full.
     datagrams_rx_full,
-    /// Reports of errors given to datagram sockets that ask for them.
+    /// Error reports given to datagram sockets that request them.
     datagram_errors,
     /// Connects, accepts and grants refused because a session has no free endpoint.
     endpoints_exhausted,
-    /// The same because its user's sessions have as many as one user may have.
+    /// The same because the user's sessions have reached the limit per user.
     endpoints_exhausted_of_user,
     /// Received bytes refused, or stock not refilled, for lack of a free buffer.
     buffers_exhausted,
-    /// Send descriptors left with the client for lack of a free span.
+    /// Send descriptors left in the queue for lack of a free span.
     spans_exhausted,
-    /// Send descriptors left with the client because their connection holds its share of spans.
+    /// Send descriptors left in the queue because their connection holds its share of spans.
     spans_shared,
     /// Early bytes refused because their stash is full.
     stash_full,
@@ -219,16 +221,17 @@ counters! {
     tx_stale,
     /// Raw endpoints open now.
     raw_endpoints,
-    /// Raw endpoints refused: their port has as many as it may have, or the session no endpoint.
+    /// Raw endpoints refused because their port has the maximum, or the session has no free
+    /// endpoint.
     raw_refused,
-    /// Raw endpoints refused for want of a right or of memory.
+    /// Raw endpoints refused for lack of a right or of memory.
     raw_denied,
-    /// Frames of raw endpoints given to ports.
+    /// Frames of raw endpoints passed to ports.
     raw_tx,
-    /// Frames of raw endpoints dropped: malformed, for no port, in the name of others, or not taken by
-    /// their port.
+    /// Frames of raw endpoints dropped: malformed, for no port, with a foreign source, or refused
+    /// by their port.
     raw_tx_dropped,
-    /// The same because they bear the name of others, which their program may not.
+    /// The same because of a foreign source, which their program may not use.
     raw_spoofed,
     /// Visits to raw endpoints' rings that ended at a full port.
     raw_tx_full,
@@ -236,11 +239,12 @@ counters! {
     raw_tx_overrun,
     /// Frames that programs with raw endpoints had no room for in their rings.
     raw_rx_dropped,
-    /// Frames that bridges passed on.
+    /// Frames forwarded by bridges.
     bridge_frames,
     /// Frames of bridges for which their port had no room.
     bridge_full,
-    /// Frames of bridges that their port could not send: too long for the link, or it is down.
+    /// Frames of bridges that their port could not send: too long for the link, or the link is
+    /// down.
     bridge_dropped,
     /// Buffers of all sessions.
     buffers_total,
@@ -248,12 +252,12 @@ counters! {
     buffers_free,
 }
 
-/// Counters that others keep and the worker copies now and then.
+/// Counters kept elsewhere, which the worker copies periodically.
 #[derive(Debug, Default)]
 pub struct CopiedCounters(std::sync::Mutex<Vec<(String, u64)>>);
 
 impl CopiedCounters {
-    /// Replaces all of them; skipped when a reader is just looking.
+    /// Replaces all of them; skipped while a reader holds the lock.
     pub fn replace(&self, fill: impl FnOnce(&mut Vec<(String, u64)>)) {
         if let Ok(mut list) = self.0.try_lock() {
             list.clear();
@@ -267,12 +271,12 @@ impl CopiedCounters {
 }
 
 impl Counters {
-    /// Names of everything, in the order of the statistics page.
+    /// Names of all counters, in the order of the statistics page.
     pub fn names(&self) -> Vec<String> {
         self.read().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Names and values of everything.
+    /// Names and values of all counters.
     pub fn read(&self) -> Vec<(String, u64)> {
         let mut all = self.own();
         all.extend(self.copied.read());

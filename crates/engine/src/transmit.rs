@@ -1,5 +1,5 @@
-//! Frames of the stack on their way to the ports: the bytes of send streams are gathered where
-//! the client left them, and the port makes the one copy.
+//! Passing of the stack's frames to the ports: the bytes of send streams are gathered where the
+//! client left them, and the port makes the one copy.
 
 mod datagrams;
 
@@ -18,10 +18,10 @@ use crate::session::Session;
 use crate::sessions::{Holder, Sessions};
 use crate::stats::Counters;
 
-/// Most pieces of payload that a port is given; more are gathered in private memory first.
+/// Maximum pieces of payload passed to a port; more are first gathered in private memory.
 pub const PIECES_MAX: usize = 64;
 
-/// A port and what the worker keeps beside it.
+/// A port and the worker's state for it.
 pub struct Attached {
     /// The port.
     pub port: Box<dyn Port>,
@@ -33,20 +33,20 @@ pub struct Attached {
     pub held: Option<(Transmit, [u8; HEADER_MAX])>,
     /// Its interface has been removed.
     pub gone: bool,
-    /// A bridge passes its frames on.
+    /// A bridge forwards its frames.
     pub is_bridged: bool,
     /// It shares its frames with the kernel one by one.
     pub is_divided: bool,
 }
 
-/// Memory used again for every frame.
+/// Memory reused for every frame.
 #[derive(Default)]
 pub struct Scratch {
     places: Vec<(u64, u32)>,
     datagram: Vec<(u64, u32)>,
     bounce: Vec<u8>,
     loopback: Vec<u8>,
-    /// The endpoint of the stream located last, where it is kept count of what is sent.
+    /// The endpoint of the stream located last, if its sent bytes are counted.
     counted: Option<(u32, u32)>,
 }
 
@@ -81,7 +81,7 @@ fn gso_kind(header: &[u8], udp: bool) -> GsoKind {
     }
 }
 
-/// Gives the pieces at some places to `send`, gathered when there are too many.
+/// Calls `send` with the pieces at some places, gathered if there are too many.
 fn with_pieces<R>(
     from: &SpanMemory,
     places: &[(u64, u32)],
@@ -217,7 +217,7 @@ fn sign(tx: &mut Tx<'_>, frame: Transmit, header: &mut [u8; HEADER_MAX]) -> Tran
         let Tx { stack, sessions, scratch, .. } = tx;
         let Scratch { places, bounce, counted, .. } = &mut **scratch;
         bounce.clear();
-        // Where the payload has been released, the frame is dropped later.
+        // If the payload has been released, the frame is dropped later.
         if let Some(from) = locate(sessions, &frame.payload, places, counted) {
             append(from, places, bounce);
         }

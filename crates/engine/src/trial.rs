@@ -1,5 +1,5 @@
-//! An engine on trial: unless somebody confirms in time that the machine is still as it should be,
-//! it ends, and everything is the kernel's again.
+//! An engine on trial: unless it is confirmed in time, it ends, and everything reverts to the
+//! kernel.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ enum State {
     Over,
 }
 
-/// Whether the engine is to stay.
+/// Whether the engine keeps running.
 #[derive(Debug, Default)]
 pub struct Trial {
     state: Mutex<State>,
@@ -26,10 +26,10 @@ impl Trial {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The engine is to stay.
+    /// Confirms the engine.
     ///
     /// # Errors
-    /// When it is too late.
+    /// If the time is over.
     pub fn confirm(&self) -> Result<(), TrialOver> {
         let mut state = self.state();
         if *state == State::Over {
@@ -40,8 +40,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Waits for the confirmation; `false` when it did not come in time, from which on it is
-    /// refused.
+    /// Waits for the confirmation; `false` if it did not come in time. From then on it is refused.
     pub fn wait(&self, limit: Duration) -> bool {
         let running = |state: &mut State| *state == State::Running;
         let waited = self.changed.wait_timeout_while(self.state(), limit, running);

@@ -1,6 +1,6 @@
-//! Listeners that more processes have than are attached: those that nobody attends for a moment, as
-//! between a fork and the child's first accept, and those that are left to the kernel because a
-//! process waits for their connections that cannot be accelerated.
+//! Listeners held by more processes than are attached: those without an attached process for a
+//! moment, such as between a fork and the child's first accept, and those left to the kernel
+//! because a process without acceleration waits for their connections.
 
 use port::Claim;
 use stack::api::Local;
@@ -9,20 +9,20 @@ use crate::claims::places;
 use crate::control::exchange::{Answer, SocketKey};
 use crate::worker::Worker;
 
-/// How long a listener that nobody attends is kept with the connections that wait there.
+/// How long a listener without an attached process is kept, with its pending connections.
 const KEPT_NS: u64 = 10_000_000_000;
-/// How long a listener is left to the kernel, unless that is said again.
+/// How long a listener is left to the kernel, unless that is renewed.
 const LEFT_NS: u64 = shm::control::LEFT_FOR.as_nanos() as u64;
 
 impl Worker {
-    /// The kernel tells when sockets that were shown are closed: what nobody attends may be waited
-    /// for, as [`Worker::on_right_ended`] ends the waiting.
+    /// The kernel notifies us of closed sockets: listeners without an attached process may be kept,
+    /// because [`Worker::on_right_ended`] ends that.
     pub fn follow_sockets(&mut self) {
         self.follows_sockets = true;
     }
 
-    /// The last endpoint of a listener was closed, in order or by its program's end (`is_orphaned`).
-    /// `key` is the socket that it was for, whose use goes on as long as the listener waits.
+    /// The last endpoint of a listener was closed, in order or by its program's end
+    /// (`is_orphaned`). `key` is its socket, whose use continues as long as the listener is kept.
     pub(crate) fn on_unattended(&mut self, of: u32, key: Option<SocketKey>, is_orphaned: bool) {
         let until = self.now.0.saturating_add(KEPT_NS);
         let Some(listener) = self.listeners.at(of) else { return };
@@ -33,14 +33,14 @@ impl Worker {
         listener.unattended_until = Some(until);
         let id = listener.id;
         self.counters.listeners_unattended.increment();
-        // Stale only if it never was.
+        // The id is valid.
         let _ = self.stack.tcp_set_shut(id, true);
         self.claim_listener(of);
         self.note_deadline(until);
     }
 
-    /// Another socket is shown for the address of a listener that nobody attends, whose own must be
-    /// closed then.
+    /// Another socket is passed for the address of a listener without an attached process, whose
+    /// own must therefore be closed.
     pub(crate) fn give_up_unattended(&mut self, local: Local, key: SocketKey) {
         if let Some(of) = self.listeners.find(local)
             && self.listeners.of_socket(key) != Some(of)
@@ -50,7 +50,7 @@ impl Worker {
         }
     }
 
-    /// Somebody attends a listener.
+    /// A process has attached to a listener.
     pub(crate) fn on_attended(&mut self, of: u32) {
         let Some(listener) = self.listeners.at(of) else { return };
         if listener.unattended_until.take().is_some() {
@@ -63,8 +63,8 @@ impl Worker {
         }
     }
 
-    /// A use of a listener's socket ends while the listener goes on. Without another use, nobody
-    /// tells of the socket's end, so the listener forgets it now.
+    /// A use of a listener's socket ends while the listener continues. Without another use the
+    /// socket's end would not be reported, so the listener forgets it now.
     pub(crate) fn release_socket(&mut self, key: SocketKey) {
         self.answers.push(Answer::Unused(key));
         if !self.uses.has(key) {
@@ -72,21 +72,21 @@ impl Worker {
         }
     }
 
-    /// Closes a listener. Connections that wait there are reset; others go on.
+    /// Closes a listener. Its pending connections are reset; accepted ones continue.
     pub(crate) fn close_listener(&mut self, of: u32) {
         let Some(listener) = self.listeners.remove(of) else { return };
         self.answers.extend(listener.kept_use.map(Answer::Unused));
-        // Stale only if it never was.
+        // The id is valid.
         let _ = self.stack.tcp_close(self.now, listener.id);
-        // To claim less than before needs no room.
+        // Claiming less than before needs no room.
         for place in places(listener.local) {
             let _ = self.claim_connections(place, listener.reuses);
         }
-        // Once in a turn, however many listeners close in it.
+        // Once per turn, however many listeners close in it.
         self.sessions.sweep_stash = true;
     }
 
-    /// Ends a listener that nobody attends, and whose kernel socket is closed.
+    /// Ends a listener without an attached process, whose kernel socket is closed.
     pub(crate) fn close_unattended(&mut self, key: SocketKey) {
         if let Some(of) = self.listeners.forget_socket(key)
             && self.listeners.peek(of).is_some_and(|listener| listener.attached().is_empty())
@@ -95,7 +95,7 @@ impl Worker {
         }
     }
 
-    /// Somebody has the kernel's socket of a listener and cannot be accelerated.
+    /// A process that cannot be accelerated has the kernel socket of a listener.
     pub(crate) fn leave_listener(&mut self, key: SocketKey, lasting: bool) {
         let Some(of) = self.listeners.of_socket(key) else { return };
         let Some(listener) = self.listeners.at(of) else { return };
@@ -117,8 +117,8 @@ impl Worker {
         self.refuse_queued(of);
     }
 
-    /// Resets what waits at a listener that is left to the kernel for good: those who will wait there
-    /// cannot have it, and those who look would see it for ever.
+    /// Resets the pending connections of a listener that is left to the kernel for good: processes
+    /// that will wait there cannot take them, and those attached would see them forever.
     pub(crate) fn refuse_queued(&mut self, of: u32) {
         if !self.shares() {
             return;
@@ -137,8 +137,8 @@ impl Worker {
         self.on_pending(of, false);
     }
 
-    /// Claims a listener's port as it is to be now; where the table has no room, the kernel's half
-    /// of the listener serves.
+    /// Updates the claim of a listener's port; if the map has no room, the kernel's listening
+    /// socket serves.
     pub(crate) fn claim_listener(&mut self, of: u32) {
         let admits = self.admits();
         let Some(listener) = self.listeners.peek(of) else { return };
@@ -154,7 +154,7 @@ impl Worker {
         }
     }
 
-    /// Looks whether the time of a listener is over.
+    /// Checks whether the time of a listener is over.
     pub(crate) fn look_at_listeners(&mut self) {
         let now = self.now.0;
         if self.listeners_due.is_none_or(|due| now < due) {

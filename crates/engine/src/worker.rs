@@ -1,7 +1,7 @@
 //! The polling loop's body: one [`Worker::turn`] receives, serves clients, runs timers, sends.
 //!
-//! A worker has no threads and no clock, and makes no system calls but those of its ports and
-//! the bytes that wake sleeping clients; simulation runs the same code under virtual time.
+//! A worker has no threads and no clock, and makes no system calls except those of its ports and
+//! the writes that wake sleeping clients; simulation runs the same code in virtual time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,22 +33,22 @@ use crate::shown::Uses;
 use crate::stats::Counters;
 use crate::transmit::{self, Attached, Outlets, Scratch, SendQueue, Tx};
 
-/// What a worker is made from, beside its ports.
+/// Parameters of a worker, besides its ports.
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
-    /// Bounds of everything.
+    /// Limits.
     pub limits: Limits,
-    /// Bounds of the stack's tables, but for the connections: those are `limits.sockets`.
+    /// Limits of the stack's tables, except for connections: those are `limits.sockets`.
     pub stack_limits: stack::Limits,
-    /// How TCP behaves.
+    /// Settings of TCP.
     pub tcp: TcpSettings,
-    /// Where all randomness comes from.
+    /// The source of all randomness.
     pub seed: [u8; 32],
-    /// Which of the engine's workers it is.
+    /// Its number among the engine's workers.
     pub index: u16,
 }
 
-/// What a turn found.
+/// The work of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// Frames received.
@@ -59,12 +59,12 @@ pub struct Activity {
     pub sent: usize,
     /// Timers ran.
     pub timers: bool,
-    /// Something had to be left for the next turn.
+    /// Work is left for the next turn.
     pub more: bool,
 }
 
 impl Activity {
-    /// Whether anything was found at all.
+    /// Whether there was any work.
     pub fn worked(&self) -> bool {
         self.received + self.served + self.sent > 0 || self.timers || self.more
     }
@@ -73,10 +73,10 @@ impl Activity {
 /// Doorbells taken at a time.
 pub(crate) const DOORBELL_BATCH: usize = 32;
 
-/// How often pages that clients have read are looked for.
+/// Interval of the search for pages that clients have read.
 const SWEEP_EVERY_NS: u64 = 1_000_000;
 
-/// Datagrams tried in one turn, for all sockets together: the longest are many bytes to copy.
+/// Datagrams tried in one turn, for all sockets: the longest are many bytes to copy.
 const DATAGRAMS_PER_TURN: usize = 512;
 
 /// One polling worker: its ports, its stack and its sessions.
@@ -90,25 +90,25 @@ pub struct Worker {
     pub(crate) stack: Stack,
     pub(crate) sessions: Sessions,
     pub(crate) listeners: Listeners,
-    /// When the time of a listener is over that nobody attends, or that is left to the kernel.
+    /// The time when a listener without an attached process, or one left to the kernel, is due.
     pub(crate) listeners_due: Option<u64>,
-    /// The kernel tells of shown sockets that are closed.
+    /// The kernel notifies us of closed sockets that were passed.
     pub(crate) follows_sockets: bool,
     pub(crate) scratch: Scratch,
     pub(crate) counters: Arc<Counters>,
-    /// What sessions have for kernel sockets that they have shown.
+    /// Grants of sessions for kernel sockets that they have passed.
     pub(crate) uses: Uses,
-    /// For the control thread.
+    /// Answers for the control thread.
     pub(crate) answers: Vec<Answer>,
     /// Datagram sockets whose next datagram waits for a port or a neighbour.
     pub(crate) waiting_datagrams: VecDeque<(u32, u32)>,
-    /// Some of them wait for a port, which nothing but another try finds free.
+    /// Some of them wait for a port, which must be polled for room.
     pub(crate) datagrams_poll: bool,
     /// Datagrams that may still be tried in this turn.
     pub(crate) datagrams_left: usize,
-    /// Endpoints whose wanted offset was set anew: looked at once more behind the fence.
+    /// Endpoints whose wanted offset was changed: checked once more after the fence.
     pub(crate) recheck: Vec<(u32, u32)>,
-    /// Sessions of dead programs and when their patience ends, in that order.
+    /// Sessions of dead programs and their deadlines, in that order.
     pub(crate) dying: VecDeque<(u64, SessionKey)>,
     /// Sessions with closed memories that are in use.
     pub(crate) closing_memories: Vec<SessionKey>,
@@ -117,28 +117,28 @@ pub struct Worker {
     /// Raw endpoints.
     pub(crate) raw: RawTable,
     pub(crate) bridges: Bridges,
-    /// What mirrors count, by the name of their interface.
+    /// Counters of mirrors, by the name of their interface.
     pub(crate) mirrors: Vec<(String, Arc<MirrorCounts>)>,
     pub(crate) account: Account,
     pub(crate) passing: Passing,
     pub(crate) leaving: Leaving,
-    /// Whether the kernel's ways are those that the stack knows.
+    /// Whether the kernel routes as the stack does.
     pub(crate) is_open: bool,
     pub(crate) ending: Option<Ending>,
-    /// What the control thread was last told of addresses, as the stack numbers it.
+    /// The generation of addresses last reported to the control thread.
     pub(crate) told_generation: u64,
-    /// Own addresses that somebody else has, as far as the log names them.
+    /// Duplicate addresses logged so far.
     pub(crate) told_duplicates: u64,
-    /// What it was told and has not heard yet.
+    /// Reports to the control thread that it has not processed.
     pub(crate) telling: usize,
-    /// When pages that clients have read were last looked for.
+    /// Time of the last search for pages that clients have read.
     swept_at: Instant,
-    /// The port that receives first takes turns.
+    /// The port that receives first; it rotates.
     first_port: usize,
 }
 
 impl Worker {
-    /// A worker with its ports; the stack announces their addresses.
+    /// Creates a worker with its ports; the stack announces their addresses.
     ///
     /// # Errors
     /// If there are more ports than the stack can number.
@@ -216,26 +216,25 @@ impl Worker {
         })
     }
 
-    /// Other settings of TCP for everything that is decided from now on.
+    /// Changes the settings of TCP for all later decisions.
     pub fn set_tcp(&mut self, tcp: TcpSettings) {
         self.tcp = tcp;
         self.stack.set_tcp_settings(tcp);
     }
 
-    /// Forgets what is remembered of servers for Fast Open.
+    /// Forgets the Fast Open cookies of servers.
     pub fn forget_fast_open(&mut self) {
         self.stack.forget_fast_open();
     }
 
-    /// One round: receive, serve, time, publish, send, wake. The whole of it happens at `now`.
+    /// One round: receive, serve, run timers, publish, send, wake. All of it happens at `now`.
     pub fn turn(&mut self, now: Instant) -> Activity {
         self.turn_by(now, &|| now)
     }
 
-    /// The same beginning at `start`, with a clock that goes on meanwhile. It is looked at after
-    /// frames were received: this thread may have lost its core since `start`, and what has arrived
-    /// by now must not seem to have come before it did, or be thought to have been sooner on its way
-    /// than the path allows.
+    /// The same, starting at `start`, with a running clock. The clock is read after receiving
+    /// frames: this thread may have lost its core since `start`, and frames must not get a
+    /// timestamp before their arrival, or appear to have been faster than the path allows.
     pub fn turn_by(&mut self, start: Instant, clock: &dyn Fn() -> Instant) -> Activity {
         self.set_now(start);
         self.datagrams_left = DATAGRAMS_PER_TURN;
@@ -263,7 +262,7 @@ impl Worker {
         self.charge(Component::Host);
         self.send(&mut activity);
         self.charge(Component::Tx);
-        // What was delivered to ourselves has news, too.
+        // Data delivered locally has caused events, too.
         self.take_events(&mut activity);
         self.publish();
         self.release_left();
@@ -283,7 +282,7 @@ impl Worker {
         activity
     }
 
-    /// Time goes on, also for what is stamped as it comes.
+    /// Sets the time, also for arrival times.
     fn set_now(&mut self, now: Instant) {
         self.now = now;
         self.sessions.now = now;
@@ -340,7 +339,7 @@ impl Worker {
         count
     }
 
-    /// Gives the frames of a burst to the stack, but for those that somebody has taken.
+    /// Passes the frames of a burst to the stack, except for those taken by others.
     #[inline]
     fn give_stack(&mut self, index: usize, is_taken: impl Fn(usize) -> bool) {
         let Some(attached) = self.ports.get_mut(index) else { return };
@@ -398,7 +397,7 @@ impl Worker {
         self.serve_lane_within(place, lane, self.limits.requests_per_turn, activity);
     }
 
-    /// Serves doorbells and at most so many requests; returns how many of those.
+    /// Serves doorbells and a limited number of requests; returns the number of requests.
     pub(crate) fn serve_lane_within(
         &mut self,
         place: u32,
@@ -466,7 +465,7 @@ impl Worker {
         }
     }
 
-    /// Keeps a lane in use supplied with buffers to send from.
+    /// Keeps a lane in use supplied with send buffers.
     pub(crate) fn refill_stock(&mut self, place: u32, lane: u16) {
         let target = self.limits.stock_target;
         let Some(session) = self.sessions.at(place) else { return };
@@ -497,7 +496,8 @@ impl Worker {
         }
     }
 
-    /// Descriptors that waited for a span, datagrams that waited for a port or neighbour.
+    /// Retries descriptors that waited for a span, and datagrams that waited for a port or
+    /// neighbour.
     fn retry(&mut self, activity: &mut Activity) {
         let mut from = 0;
         while let Some(place) = self.due.retry.next(from) {
@@ -513,7 +513,7 @@ impl Worker {
         }
         self.retry_messages(activity);
         self.datagrams_poll = false;
-        // Each once, as those that must go on waiting come back at the end.
+        // Each once, because those that must wait again are appended.
         for _ in 0..self.waiting_datagrams.len() {
             if self.datagrams_left == 0 {
                 self.datagrams_poll = true;
@@ -576,9 +576,9 @@ impl Worker {
         }
     }
 
-    /// Sends what a socket that is about to close has left; the stack takes what must wait.
+    /// Sends the remaining datagrams of a closing socket; the stack takes those that must wait.
     pub(crate) fn send_last_datagrams(&mut self, place: u32, index: u32) {
-        // Bounded, as a client may go on pushing meanwhile.
+        // Bounded, because a client may keep pushing.
         let mut left = self
             .sessions
             .peek(place)
@@ -623,7 +623,7 @@ impl Worker {
         }
     }
 
-    /// A datagram socket is about to close.
+    /// A datagram socket is about to be closed.
     fn forget_waiting_datagram(&mut self, place: u32, index: u32) {
         if self.datagram(place, index).is_some_and(|datagram| datagram.waits) {
             self.waiting_datagrams.retain(|waiting| *waiting != (place, index));
@@ -665,7 +665,7 @@ impl Worker {
         self.counters.datagrams_tx_failed.add(self.stack.tell_unreached(&mut self.sessions));
     }
 
-    /// Wakes clients that sleep and have been told something.
+    /// Wakes sleeping clients that have new events.
     fn finish_lanes(&mut self) {
         let mut from = 0;
         while let Some(place) = self.due.finish.next(from) {
@@ -684,7 +684,7 @@ impl Worker {
         }
     }
 
-    /// When the worker wants its next turn at the latest although nothing arrives.
+    /// The latest time of the worker's next turn if nothing arrives.
     pub fn next_deadline(&self) -> Option<Instant> {
         let ports = self.ports.iter().filter_map(|attached| attached.port.next_deadline());
         let stack = self.stack.next_deadline().map(|deadline| deadline.0);
@@ -695,7 +695,7 @@ impl Worker {
         ports.chain(stack).chain(dying).chain(looks).min().map(Instant)
     }
 
-    /// Attaches a session; returns nothing, as its client already has all it needs.
+    /// Attaches a session; there is no answer, because its client already has everything.
     pub fn attach(&mut self, seed: SessionSeed) {
         let mut session = Session::new(seed, self.index, &self.limits, self.now.0);
         for lane in &mut session.lanes {
@@ -711,7 +711,7 @@ impl Worker {
         }
     }
 
-    /// Does what the control thread asks.
+    /// Executes a command of the control thread.
     pub fn on_command(&mut self, command: Command, now: Instant) {
         self.set_now(now);
         match command {
@@ -776,7 +776,7 @@ impl Worker {
         }
     }
 
-    /// Lets the control thread ask the kernel for neighbours.
+    /// Asks the control thread to query the kernel for neighbours.
     fn ask_kernel(&mut self) {
         while let Some((interface, address)) = self.stack.poll_question() {
             let port = self.ports.iter().position(|attached| attached.interface == interface);
@@ -800,12 +800,12 @@ impl Worker {
         });
     }
 
-    /// What the control thread is to be told since the last call.
+    /// Answers for the control thread since the last call.
     pub fn take_answers(&mut self) -> impl Iterator<Item = Answer> + '_ {
         self.answers.drain(..)
     }
 
-    /// The geometry that sessions get.
+    /// The geometry of sessions.
     pub fn geometry(limits: &Limits) -> Geometry {
         limits.geometry(1)
     }

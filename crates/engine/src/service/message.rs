@@ -1,10 +1,10 @@
 //! The message service: endpoints of programs, the core that matches and delivers, and the frames
-//! between hosts, which travel as UDP datagrams of one port (`frames.rs`) or in Ethernet frames
+//! between hosts, which are sent as UDP datagrams of one port (`frames.rs`) or in Ethernet frames
 //! (`link.rs`).
 //!
 //! A client's commands and completions are entries ([`shm::message`]) in the queues of its endpoint
-//! (`commands.rs`, `port.rs`). The core ([`stack::message`]) decides what matches what and which
-//! frames go; it reaches the memory of operations through `tables.rs`.
+//! (`commands.rs`, `endpoint.rs`). The core ([`stack::message`]) matches messages and decides which
+//! frames are sent; it accesses the memory of operations through `tables.rs`.
 
 mod commands;
 mod endpoint;
@@ -39,64 +39,64 @@ use tables::{Hands, Room, Tables};
 use crate::config::MessageSettings;
 use crate::sessions::{Holder, Sessions};
 
-/// How long what a closed endpoint has sent may take to be delivered.
+/// Time for the sends of a closed endpoint to be delivered.
 const DRAIN_NS: u64 = 5_000_000_000;
-/// Pause between looks at endpoints whose clients do not read.
+/// Interval of checks of endpoints whose clients do not read.
 const BLOCKED_NS: u64 = 20_000_000;
 /// Unexpected messages of an endpoint.
 const ENVELOPES: u32 = 65_536;
 
 /// A message endpoint of a session.
 pub struct MessageEndpoint {
-    /// In the core.
+    /// Its number in the core.
     pub(crate) id: EndpointId,
     /// Commands taken so far.
     pub(crate) commands: u64,
-    /// Commands were taken since the client was last told.
+    /// Commands were taken since the client was last informed.
     pub(crate) taken: bool,
-    /// Completions were pushed since the client was last told.
+    /// Completions were pushed since the client was last informed.
     pub(crate) has_completions: bool,
 }
 
 /// Why an endpoint could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenError {
-    /// The core refuses.
+    /// The core refused it.
     Core(MessageError),
-    /// The UDP port of the frames is taken.
+    /// The UDP port of the frames is in use.
     Port(Errno, u16),
 }
 
-/// The service, once there has been an endpoint.
+/// The message service; created with the first endpoint.
 pub(crate) struct Messages {
     core: Core,
     tables: Tables,
     hosts: Hosts,
-    /// The stack's socket that frames come to and go from.
+    /// The stack's socket for the frames.
     socket: SocketId,
-    /// How frames go.
+    /// Settings of the encapsulation.
     settings: MessageSettings,
-    /// Closed endpoints whose sends go on, and until when.
+    /// Closed endpoints whose sends continue, with their deadlines.
     closing: VecDeque<(u64, EndpointId)>,
     /// Announced messages that wait for room in their session's memory, by cookie.
     wants: VecDeque<usize>,
-    /// Endpoints with something to do in the next turn.
+    /// Endpoints with pending work in the next turn.
     blocked: Vec<EndpointId>,
     /// The frame that is being sent.
     frame: Box<[u8]>,
     /// The list of pieces of a command.
     list: Vec<u8>,
-    /// Its payload, where the sum is not left to the port.
+    /// Its payload, if the checksum is not left to the port.
     summed: Vec<u8>,
     /// It found its port full.
     held: Option<stack::message::Packet>,
-    /// Sessions some of whose sends have ended after their endpoint was closed.
+    /// Sessions with sends that ended after their endpoint was closed.
     pub finished: Vec<u32>,
-    /// Frames received, sent, and not sent.
+    /// Counters of frames.
     pub counts: Counts,
 }
 
-/// What the service counts.
+/// Counters of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Packets received.
@@ -113,22 +113,22 @@ pub(crate) struct Counts {
     pub ethernet_misaddressed: u64,
     /// Frames that could not be sent.
     pub tx_failed: u64,
-    /// Frames of hosts beyond those that can be known.
+    /// Frames of hosts beyond the limit.
     pub hosts_refused: u64,
-    /// Pages that found no buffer in their session.
+    /// Pages without a free buffer in their session.
     pub spilled: u64,
-    /// Closed endpoints whose sends were given up.
+    /// Closed endpoints whose sends were dropped.
     pub drains_ended: u64,
-    /// Receives refused because their session's may get as much already as it may be.
+    /// Receives refused because the windows of their session have reached their limit.
     pub windows_refused: u64,
-    /// Commands that named registered memory which there is not.
+    /// Commands with registered memory that does not exist.
     pub memory_refused: u64,
-    /// Commands that named more pieces of registered memory than their session may have in use.
+    /// Commands with more pieces of registered memory than their session may have in use.
     pub pieces_refused: u64,
 }
 
 impl Messages {
-    /// The service, with a socket of the stack at its UDP port.
+    /// Creates the service, with a socket of the stack at its UDP port.
     pub fn new(
         stack: &mut Stack,
         settings: MessageSettings,
@@ -186,7 +186,7 @@ impl Messages {
         Ok(id)
     }
 
-    /// The endpoint is no longer the client's. What it has sent goes on, unless it is aborted.
+    /// Closes an endpoint for its client. Its sends continue unless it is aborted.
     pub fn close(&mut self, sessions: &mut Sessions, now: u64, id: EndpointId, abort: bool) {
         let Some(port) = self.tables.port(id) else { return };
         let (place, claims) = (port.place, port.claims().collect::<Vec<_>>());
@@ -198,7 +198,7 @@ impl Messages {
         let Self { core, tables, .. } = self;
         let hands = &mut Hands { tables, sessions };
         for claim in claims {
-            // One that has ended needs no end.
+            // A claim that has ended needs no discard.
             let _ = core.discard(now, claim, hands);
         }
         for send in unfinished {
@@ -213,7 +213,7 @@ impl Messages {
         self.take_events(sessions, now);
     }
 
-    /// Has an endpoint looked at in the next turn.
+    /// Schedules an endpoint for the next turn.
     fn block(&mut self, id: EndpointId) {
         if let Some(port) = self.tables.port(id)
             && !std::mem::replace(&mut port.is_blocked, true)
@@ -222,7 +222,7 @@ impl Messages {
         }
     }
 
-    /// Looks at the endpoints that had something left to do. `true`: some still have.
+    /// Serves the endpoints with pending work. `true`: some still have work.
     pub fn retry(&mut self, stack: &Stack, sessions: &mut Sessions, now: u64) -> bool {
         let mut more = false;
         for id in std::mem::take(&mut self.blocked) {
@@ -239,25 +239,25 @@ impl Messages {
         more
     }
 
-    /// Whether there is anything for [`Self::retry`].
+    /// Whether [`Self::retry`] has work.
     pub fn is_blocked(&self) -> bool {
         !self.blocked.is_empty()
     }
 
-    /// When the service wants its next turn at the latest.
+    /// The time of the service's next turn.
     pub fn next_deadline(&self) -> Option<u64> {
         let closing = self.closing.front().map(|(deadline, _)| *deadline);
         self.core.next_deadline().into_iter().chain(closing).min()
     }
 
-    /// The same for a worker that may sleep: clients whose queues are full ring, but what else they may
-    /// wait for (buffers of their session) is looked at now and then.
+    /// The same for a worker that may sleep: clients with full queues ring, but other conditions
+    /// they may wait for (buffers of their session) are polled.
     pub fn next_look(&self, now: u64) -> Option<u64> {
         let blocked = self.is_blocked().then(|| now.saturating_add(BLOCKED_NS));
         self.next_deadline().into_iter().chain(blocked).min()
     }
 
-    /// Time has come so far.
+    /// Runs the timers that are due.
     pub fn on_timers(&mut self, sessions: &mut Sessions, now: u64) {
         while let Some((deadline, id)) = self.closing.front().copied() {
             if deadline > now {
@@ -276,7 +276,7 @@ impl Messages {
         }
     }
 
-    /// Buffers of a session's that messages are sent from, by descriptors; a scan, for checks only.
+    /// Send buffers of a session held by messages, by descriptors; a scan, for checks only.
     pub fn spans_of(&self, place: u32) -> u32 {
         let is_of = |endpoint: EndpointId| {
             let port = self.tables.ports.get(endpoint.index()).and_then(Option::as_ref);
@@ -296,7 +296,7 @@ impl Messages {
         (of_sends + of_receives + partial) as u32
     }
 
-    /// Everything that is counted, by name.
+    /// Calls `each` with every counter.
     pub fn each_counter(&self, mut each: impl FnMut(&'static str, u64)) {
         let open = self.tables.ports.iter().flatten().filter(|port| port.at.is_some()).count();
         let waiting: u64 = self.tables.ports.iter().flatten().map(|port| port.spilled).sum();

@@ -1,5 +1,5 @@
-//! Mirrors: interfaces of the kernel's that show what a port receives and sends. The worker copies
-//! frames to a byte ring, as for a program; a thread beside it writes them into the interface.
+//! Mirrors: kernel interfaces that show the frames that a port receives and sends. The worker
+//! copies frames to a byte ring, as for a program; another thread writes them into the interface.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::errors::EngineError;
 use crate::privileges;
 use crate::stats::Counter;
 
-/// What the thread may be behind by.
+/// Size of the ring.
 const RING_BYTES: u32 = 4 << 20;
-/// Frames written before their room is given back.
+/// Frames written before their room is released.
 const FRAMES_AT_A_TIME: usize = 64;
 
-/// A mirror as it is configured, with its interface.
+/// A configured mirror, with its interface.
 #[derive(Clone, Debug)]
 pub struct MirrorRule {
     /// The port's number.
@@ -35,19 +35,19 @@ pub struct MirrorRule {
     pub device: Arc<Mirror>,
 }
 
-/// What a mirror counts.
+/// Counters of a mirror.
 #[derive(Debug, Default)]
 pub struct MirrorCounts {
-    /// Copies that the interface took.
+    /// Copies accepted by the interface.
     pub shown: Counter,
-    /// Copies that were lost: the ring or the interface was full, the interface was down, or a frame was
-    /// none that it takes.
+    /// Copies that were lost: the ring or the interface was full, the interface was down, or it
+    /// refused the frame.
     pub lost: Counter,
-    /// Frames that programs sent into the interface, which are dropped.
+    /// Frames sent into the interface by programs, which are dropped.
     pub refused: Counter,
 }
 
-/// Rings for the thread, and tells it of the end when it is dropped.
+/// The worker's handle: wakes the thread, and ends it when dropped.
 #[derive(Debug)]
 pub struct Rope(Arc<Bell>);
 
@@ -60,7 +60,7 @@ struct Bell {
 }
 
 impl Rope {
-    /// There is something to be read: a system call only when the thread sleeps.
+    /// There is something to read. Makes a system call only when the thread sleeps.
     pub fn pull(&self) {
         // Pairs with the fence in `Work::run`: either the thread sees what was published, or this
         // sees that it sleeps.
@@ -80,7 +80,7 @@ impl Drop for Rope {
 
 impl Bell {
     fn strike(&self) {
-        // A counter that is full wakes, too.
+        // A full counter wakes, too.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
@@ -89,20 +89,20 @@ impl Bell {
     }
 
     fn silence(&self) {
-        // Nothing to be read is as good.
+        // An empty counter is fine.
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
     }
 }
 
-/// A mirror that runs.
+/// A running mirror.
 pub(crate) struct Running {
-    /// What the worker copies frames to.
+    /// The destination of the worker's copies.
     pub seed: RawSeed,
     /// Wakes the thread.
     pub rope: Rope,
     /// The interface's name.
     pub name: String,
-    /// What is counted.
+    /// Its counters.
     pub counts: Arc<MirrorCounts>,
     /// The thread; it ends when the rope is dropped.
     pub thread: JoinHandle<Result<(), EngineError>>,
@@ -111,7 +111,7 @@ pub(crate) struct Running {
 /// Starts a mirror's thread.
 ///
 /// # Errors
-/// A sentence: memory, descriptors or threads that cannot be had.
+/// A sentence: the memory, descriptors or threads that are not available.
 pub(crate) fn start(rule: MirrorRule) -> Result<Running, String> {
     let MirrorRule { port, name, device } = rule;
     let failed = |why: String| format!("the mirror {name}: {why}");
@@ -185,7 +185,7 @@ impl Work {
         }
     }
 
-    /// Shows frames that wait. `false`: there were none.
+    /// Writes waiting frames. `false`: there were none.
     fn show_some(&mut self) -> bool {
         let mut count = 0;
         while count < FRAMES_AT_A_TIME {
@@ -210,7 +210,7 @@ impl Work {
             }
             count += 1;
         }
-        // Nobody asks for a doorbell: the worker finds room when it looks.
+        // No doorbell was requested: the worker finds the room when it looks.
         let _ = self.up.release();
         count > 0
     }

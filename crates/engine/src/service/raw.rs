@@ -2,9 +2,9 @@
 //! ([`shm::raw`]).
 //!
 //! A frame that a port receives or sends is copied to each endpoint that watches the port
-//! ([`RawTable::receive`], [`RawTable::copy_sent`]); a taker gets it instead of the stack. What
-//! programs push goes from their rings to the ports ([`RawTable::serve`]), checked by
-//! [`checks`]. Ports without raw endpoints cost a branch for each burst.
+//! ([`RawTable::receive`], [`RawTable::copy_sent`]); a taking endpoint gets it instead of the
+//! stack. Frames pushed by programs go from their rings to the ports ([`RawTable::serve`]), checked
+//! by [`checks`]. Ports without raw endpoints cost one branch per burst.
 
 mod checks;
 pub mod filter;
@@ -30,22 +30,22 @@ use crate::service::mirror::Rope;
 use crate::session::Breach;
 use crate::sessions::Sessions;
 
-/// Endpoints that see copies of one port's frames.
+/// Maximum endpoints that see one port's frames.
 pub const WATCHERS_MAX: usize = 16;
-/// Most ports of an endpoint.
+/// Maximum ports of an endpoint.
 pub const PORTS_MAX: usize = 16;
 
-/// What an endpoint is made from; everything in it is checked.
+/// Parameters of an endpoint; all are checked.
 pub struct RawSeed {
     /// Its rings.
     pub rings: Arc<Rings>,
     /// The engine's ports that it uses, in its own numbering.
     pub ports: Vec<usize>,
-    /// Which frames it sees, and how much of each.
+    /// Filter of its frames, which also limits their length.
     pub filter: Option<RawFilter>,
-    /// What it sees.
+    /// Its options.
     pub wants: shm::control::RawWants,
-    /// It may send frames in the name of others.
+    /// It may send frames with any source address.
     pub spoofs: bool,
 }
 
@@ -72,16 +72,16 @@ pub(crate) fn charged_bytes(sizes: RingSizes, ports: usize) -> u64 {
 struct RawEndpoint {
     place: u32,
     index: u32,
-    /// Instead of a session there is a mirror's thread to be told.
+    /// The handle of a mirror's thread, instead of a session.
     rope: Option<Rope>,
     up: EngineUp,
     down: Option<EngineDown>,
     /// What waits for its ports, where there are several to send by.
     order: Option<Box<Order>>,
     seed: RawSeed,
-    /// In the list of those that have pushed and not published.
+    /// In the list of endpoints with pushed, unpublished frames.
     has_news: bool,
-    /// In the list of those whose rings are looked at every turn.
+    /// In the list of endpoints whose rings are checked every turn.
     waits: bool,
     /// Its program knows that all its ports are gone.
     knows_loss: bool,
@@ -118,7 +118,7 @@ pub struct RawTable {
 }
 
 impl RawTable {
-    /// No endpoints yet, of a worker with so many ports.
+    /// No endpoints, for a worker with so many ports.
     pub fn new(ports: usize) -> Self {
         Self {
             slots: Vec::new(),
@@ -140,17 +140,17 @@ impl RawTable {
         self.ports.get(port).is_some_and(|of| !of.received.is_empty() || of.taker.is_some())
     }
 
-    /// Whether somebody sees what is sent by a port.
+    /// Whether an endpoint sees the frames that a port sends.
     pub fn sees_sent(&self, port: usize) -> bool {
         self.ports.get(port).is_some_and(|of| !of.sent.is_empty())
     }
 
-    /// Whether rings have to be looked at in the next turn although nobody rings.
+    /// Whether rings must be checked in the next turn without a doorbell.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Why an endpoint cannot be added; `None` when it can.
+    /// Why an endpoint cannot be added; `None` if it can.
     fn refusal(&self, seed: &RawSeed) -> Option<String> {
         for port in &seed.ports {
             let Some(of) = self.ports.get(*port) else {
@@ -170,7 +170,7 @@ impl RawTable {
         None
     }
 
-    /// Adds an endpoint that [`Self::refusal`] has nothing against; its slot.
+    /// Adds an endpoint that [`Self::refusal`] accepts; returns its slot.
     fn add(&mut self, (place, index): (u32, u32), seed: RawSeed, rope: Option<Rope>) -> u32 {
         let slot = match self.slots.iter().position(Option::is_none) {
             Some(slot) => slot,
@@ -203,7 +203,7 @@ impl RawTable {
             waits: false,
             knows_loss: false,
         };
-        // Frames are copied here where somebody sees what is sent; never on the path of a packet.
+        // Allocated here, where an endpoint sees sent frames; never on the path of a packet.
         self.whole.reserve(LONGEST_BYTES);
         if let Some(room) = self.slots.get_mut(slot) {
             *room = Some(Box::new(endpoint));
@@ -228,7 +228,8 @@ impl RawTable {
         Some(endpoint.seed)
     }
 
-    /// Copies a burst of a port to those who see it. Bits of the frames that a taker has got.
+    /// Copies a burst of a port to its watchers. Returns the bits of the frames taken by an
+    /// endpoint.
     pub fn receive(&mut self, number: usize, port: &dyn Port, burst: &RxBurst, now_ns: u64) -> u64 {
         let Self { slots, ports, pushed, .. } = self;
         let Some(of) = ports.get(number) else { return 0 };
@@ -288,7 +289,7 @@ impl RawTable {
         }
     }
 
-    /// Gives a frame to a port, and copies of it to those who see what is sent.
+    /// Passes a frame to a port, and copies of it to the watchers of sent frames.
     pub(crate) fn send(
         &mut self,
         port: &mut dyn Port,
@@ -303,7 +304,7 @@ impl RawTable {
         if sees == usize::from(own) {
             return port.send(meta, header, payload);
         }
-        // One private copy: what the port sends and what is seen must not differ.
+        // One private copy, so that the sent frame and the copies cannot differ.
         let mut whole = std::mem::take(&mut self.whole);
         whole.clear();
         whole.extend_from_slice(header);
@@ -322,7 +323,7 @@ impl RawTable {
         sent
     }
 
-    /// Shows programs what was copied since the last call, and notes who broke the contract.
+    /// Publishes the frames copied since the last call, and notes breaches of contract.
     pub fn publish(&mut self, sessions: &mut Sessions) {
         for slot in self.pushed.news.drain(..) {
             let Some(Some(endpoint)) = self.slots.get_mut(slot as usize) else { continue };
@@ -374,7 +375,7 @@ impl RawTable {
         Some(slot)
     }
 
-    /// Names the endpoints all of whose ports are gone, once.
+    /// Reports each endpoint all of whose ports are gone, once.
     fn each_lost(&mut self, is_lost: impl Fn(usize) -> bool, mut tell: impl FnMut(u32, u32)) {
         for endpoint in self.slots.iter_mut().flatten() {
             if !endpoint.knows_loss && endpoint.seed.ports.iter().all(|port| is_lost(*port)) {
@@ -385,10 +386,10 @@ impl RawTable {
     }
 }
 
-/// In the place of a session where there is none.
+/// The session slot of an endpoint without a session.
 const NOBODY: u32 = u32::MAX;
 
-/// Longest frame that a port brings or takes.
+/// Maximum frame of a port.
 const LONGEST_BYTES: usize = 65_536 + 64;
 
 fn segments_of(kind: Option<port::GsoKind>) -> SegmentKind {
@@ -400,7 +401,7 @@ fn segments_of(kind: Option<port::GsoKind>) -> SegmentKind {
     }
 }
 
-/// A frame on its way to those who see it.
+/// A frame to be copied.
 struct Copied<'a> {
     number: usize,
     bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! Commands of clients: each is copied once, checked, and then given to the core.
+//! Commands of clients: each is copied once, checked, and then passed to the core.
 
 use rustix::io::Errno;
 use shm::descriptor::Span;
@@ -21,9 +21,9 @@ use crate::endpoint::Role;
 use crate::session::Breach;
 use crate::sessions::Sessions;
 
-/// Commands served for one endpoint in a turn before others have theirs.
+/// Commands served for one endpoint in a turn before other endpoints.
 const COMMANDS_MAX: usize = 128;
-/// Sends of an endpoint that have not ended, injected ones among them, beyond which its commands wait.
+/// Sends of an endpoint in progress, injected ones included, beyond which its commands wait.
 const SENDS_MAX: u32 = 60_000;
 
 /// What a command is carried out with.
@@ -47,7 +47,7 @@ pub(super) struct ReceiveRoom {
 }
 
 impl Messages {
-    /// Takes what a client asks for. `true`: there may be more.
+    /// Serves the commands of a client. `true`: there may be more.
     pub fn serve(
         &mut self,
         stack: &Stack,
@@ -113,7 +113,7 @@ impl Messages {
         more
     }
 
-    /// Carries a command out. What is left in `spans` is given back; `None`: a breach.
+    /// Executes a command. Whatever is left in `spans` is returned; `None`: a breach.
     fn run(
         &mut self,
         cx: &mut CommandContext<'_>,
@@ -412,7 +412,7 @@ impl Messages {
         }
     }
 
-    /// Tells that an operation failed.
+    /// Reports that an operation failed.
     pub fn fail(
         &mut self,
         sessions: &mut Sessions,
@@ -440,7 +440,7 @@ impl Messages {
         Ok(Selector { source, tag, ignore: entry.other })
     }
 
-    /// A peer as the core knows it.
+    /// A peer's address in the core.
     fn address(
         &mut self,
         stack: &Stack,
@@ -459,7 +459,7 @@ impl Messages {
         Ok(Address { host, port })
     }
 
-    /// Gives the memory of a send back, which the core no longer reads.
+    /// Releases the memory of a send that the core no longer reads.
     pub(super) fn end_send(&mut self, sessions: &mut Sessions, cookie: usize) -> Option<SendOp> {
         let mut op = self.tables.sends.try_remove(cookie)?;
         let place = self.tables.port(op.endpoint)?.place;
@@ -479,7 +479,7 @@ impl Messages {
     }
 }
 
-/// Which endpoint of the core's an endpoint of a session is.
+/// The core's number of a session's endpoint.
 pub(super) fn endpoint_of(sessions: &Sessions, place: u32, index: u32) -> Option<EndpointId> {
     match &sessions.peek(place)?.endpoints.get(index as usize)?.role {
         Role::Messages(messages) => Some(messages.id),
@@ -487,7 +487,7 @@ pub(super) fn endpoint_of(sessions: &Sessions, place: u32, index: u32) -> Option
     }
 }
 
-/// What a client is told of an error of the core's.
+/// The errno for an error of the core.
 fn errno_of(error: MessageError) -> Errno {
     match error {
         MessageError::UnknownEndpoint => Errno::BADF,

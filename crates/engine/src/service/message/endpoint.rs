@@ -1,5 +1,4 @@
-//! A message endpoint as the engine keeps it: its client's tickets, and the completions on their way
-//! to it.
+//! Private state of a message endpoint: its client's tickets, and the completions queued for it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,19 +12,19 @@ use crate::endpoint::{Endpoint, Role};
 use crate::session::{Breach, Session};
 use crate::sessions::Sessions;
 
-/// Buffers of an endpoint's reserve: one for bytes of a message, one for entries.
+/// Buffers in an endpoint's reserve: one for bytes of a message, one for entries.
 const RESERVE: usize = 2;
 /// Entries start at multiples of this.
 const ALIGN: u32 = 64;
 
-/// What a client's ticket stands for.
+/// The operation that a client's ticket refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// Nothing.
     Free,
-    /// A send, by its place in the table.
+    /// A send, by its index in the table.
     Send(u32, SendId),
-    /// A receive, by its place in the table.
+    /// A receive, by its index in the table.
     Receive(u32, ReceiveId),
     /// A claimed message.
     Claim(ClaimId),
@@ -37,7 +36,7 @@ struct TicketPlace {
     target: Target,
 }
 
-/// Where a port's endpoint is.
+/// The location of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At {
     /// The session.
@@ -48,46 +47,45 @@ pub(super) struct At {
 
 /// An endpoint.
 pub(super) struct Port {
-    /// In the core.
+    /// Its number in the core.
     pub id: EndpointId,
-    /// The session whose memory its sends lie in.
+    /// The session with the memory of its sends.
     pub place: u32,
     /// Its endpoint; `None` once that is closed.
     pub at: Option<At>,
-    /// By which peers know it.
+    /// The address by which peers know it.
     pub address: SocketAddr,
-    /// Sends that have not ended.
+    /// Sends in progress.
     pub sends: u32,
-    /// Spans of a command that is not whole yet, with their buffers.
+    /// Spans of an incomplete command, with their buffers.
     pub partial: Vec<(Span, u32)>,
-    /// Buffers that unexpected messages take.
+    /// Buffers used by unexpected messages.
     pub kept: u32,
-    /// Unexpected messages so far.
+    /// Number of unexpected messages so far.
     pub arrived: u64,
-    /// Pages that found no buffer, until they are counted.
+    /// Pages without a free buffer, not yet counted.
     pub spilled: u64,
 
-    /// In the list of those that have something to do in the next turn.
+    /// In the list of endpoints with pending work.
     pub is_blocked: bool,
     /// Receives whose windows wait until the client has read, by cookie; some have ended.
     pub windows: Vec<usize>,
     tickets: Vec<TicketPlace>,
-    /// The buffer that small entries are put into, and how far it is filled; this is one of its
-    /// users.
+    /// The buffer for small entries, and its fill level; this is one of its users.
     open: Option<(u32, u32)>,
-    /// Buffers kept for what the client is told next: what waits for a buffer must not wait for what comes
-    /// behind it, which may hold all others.
+    /// Buffers reserved for the next report to the client: it must not wait for a buffer behind
+    /// later data, which may hold all others.
     reserve: Vec<u32>,
-    /// Buffers of the descriptors that the client is not known to have read.
+    /// Buffers of the descriptors that the client may not have read.
     pushed: VecDeque<u32>,
-    /// Descriptors that it has read.
+    /// Descriptors that the client has read.
     consumed: u64,
-    /// What found no room in the queue.
+    /// Entries without room in the queue.
     pending: VecDeque<(Entry, Option<Part>)>,
 }
 
 impl Port {
-    /// A fresh one.
+    /// Creates an endpoint.
     pub fn new(id: EndpointId, at: At, address: SocketAddr) -> Self {
         Self {
             id,
@@ -110,14 +108,14 @@ impl Port {
         }
     }
 
-    /// Whether a client may begin an operation by this ticket.
+    /// Whether a client may start an operation with this ticket.
     pub fn is_free(&self, ticket: u64) -> bool {
         let index = ticket as u32;
         let is_used = |of: &TicketPlace| of.target != Target::Free;
         index < OPERATIONS_MAX && !self.tickets.get(index as usize).is_some_and(is_used)
     }
 
-    /// What a ticket stands for.
+    /// The operation of a ticket.
     pub fn target(&self, ticket: u64) -> Target {
         match self.tickets.get(ticket as u32 as usize) {
             Some(place) if place.generation == (ticket >> 32) as u32 => place.target,
@@ -125,7 +123,7 @@ impl Port {
         }
     }
 
-    /// Has a ticket stand for something, or for nothing.
+    /// Sets the operation of a ticket.
     pub fn set_target(&mut self, ticket: u64, target: Target) {
         let (index, generation) = (ticket as u32, (ticket >> 32) as u32);
         if ticket == NO_TICKET || index >= OPERATIONS_MAX {
@@ -154,17 +152,17 @@ impl Port {
         })
     }
 
-    /// Whether the client lets as much wait as it may, and its commands wait with it.
+    /// Whether the client has reached its limit of unread completions, so that its commands wait.
     pub fn is_full(&self) -> bool {
         self.pending.len() >= OPERATIONS_MAX as usize
     }
 
-    /// Whether the client's queue takes more at once.
+    /// Whether the client's queue accepts entries now.
     pub fn flows(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Takes part of a buffer that is shared with others; the caller is a user of it from now on.
+    /// Takes part of a buffer that is shared with others; the caller becomes one of its users.
     pub fn carve(&mut self, session: &mut Session, bytes: u32) -> Option<(u32, Span)> {
         self.carve_by(session, bytes, Self::buffer)
     }
@@ -193,7 +191,7 @@ impl Port {
         Some((buffer, session.region.buffer(buffer)?.part(fill, bytes)))
     }
 
-    /// Takes a buffer, with the caller as its user, once there is a reserve.
+    /// Takes a buffer, with the caller as its user, after filling the reserve.
     pub fn buffer(&mut self, session: &mut Session) -> Option<u32> {
         if self.fill_reserve(session)
             && let Some(buffer) = session.pool.take_shared()
@@ -204,7 +202,7 @@ impl Port {
         if self.fill_reserve(session) { session.pool.take_shared() } else { None }
     }
 
-    /// The same for what the client is told next: of the reserve, where there is no other.
+    /// The same for the next report to the client: from the reserve if there is no other.
     fn buffer_to_tell(&mut self, session: &mut Session) -> Option<u32> {
         self.buffer(session).or_else(|| self.reserve.pop())
     }
@@ -217,7 +215,7 @@ impl Port {
         true
     }
 
-    /// Tells the client something, now or as soon as its queue has room.
+    /// Reports to the client, now or when its queue has room.
     pub fn tell(&mut self, sessions: &mut Sessions, entry: Entry, part: Option<Part>) {
         self.pending.push_back((entry, part));
         if self.pending.len() == 1 {
@@ -225,7 +223,7 @@ impl Port {
         }
     }
 
-    /// Gives the client what waits, as far as there is room.
+    /// Pushes waiting entries to the client as far as there is room.
     pub fn flush(&mut self, sessions: &mut Sessions) {
         let Some(At { place, index }) = self.at else { return };
         let Some(session) = sessions.at(place) else { return };
@@ -238,8 +236,8 @@ impl Port {
         }
         let Some(endpoint) = session.endpoints.get_mut(index as usize) else { return };
         if !self.pending.is_empty() {
-            // The next doorbell comes when the client has read anything; whether it has meanwhile is
-            // seen in the next turn.
+            // The next doorbell comes when the client has read anything; if it has already, the
+            // next turn finds that.
             endpoint.view.set_wanted(self.consumed + 1);
         }
         if self.pending.len() < before {
@@ -251,7 +249,7 @@ impl Port {
         }
     }
 
-    /// Puts an entry into the client's queue; gives the part back when there is no room.
+    /// Pushes an entry into the client's queue; returns the part if there is no room.
     fn push(
         &mut self,
         session: &mut Session,
@@ -304,7 +302,7 @@ impl Port {
         Ok(())
     }
 
-    /// Looks how much the client has read, and takes the buffers back.
+    /// Reads how much the client has consumed, and takes the buffers back.
     fn learn_consumed(&mut self, session: &mut Session) {
         let Some(At { index, .. }) = self.at else { return };
         let Some(Endpoint { view, .. }) = session.endpoints.get_mut(index as usize) else { return };
@@ -321,7 +319,7 @@ impl Port {
         }
     }
 
-    /// The endpoint is closed: what the client was to read comes back.
+    /// The endpoint is closed: buffers for the client return.
     pub fn close(&mut self, session: &mut Session) {
         self.at = None;
         for (_, buffer) in self.partial.drain(..) {
@@ -343,7 +341,7 @@ impl Port {
     }
 }
 
-/// An entry that tells of an operation.
+/// A completion entry.
 pub(super) fn completion(kind: CompletionKind, ticket: u64) -> Entry {
     Entry { ticket, ..Entry::new(kind as u8) }
 }

@@ -1,4 +1,4 @@
-//! What the core has to tell, on its way to clients.
+//! Delivery of the core's events to clients.
 
 use rustix::io::Errno;
 use shm::message::{CompletionKind, Entry, Flags, NO_TICKET, announced_max};
@@ -12,12 +12,12 @@ use super::tables::{ReceiveOp, Room};
 use crate::sessions::Sessions;
 
 impl Messages {
-    /// Takes all of it. Whether there was any.
+    /// Processes all events. `true`: there were some.
     pub fn take_events(&mut self, sessions: &mut Sessions, now: u64) -> bool {
         let mut any = false;
         while let Some(event) = self.core.poll_event() {
             any = true;
-            // What names nothing that is known has been dealt with.
+            // Events for unknown operations are done.
             let _ = self.on_event(sessions, now, event);
         }
         any
@@ -93,8 +93,8 @@ impl Messages {
         Some(())
     }
 
-    /// Asks the client for the bytes of an announced message that are wanted, once the session's memory
-    /// has room for all of it: two that have half of it each would wait for ever.
+    /// Requests the bytes of an announced message from the client, once the session's memory has
+    /// room for the whole message: two messages with half of the memory each would wait forever.
     fn admit(&mut self, sessions: &mut Sessions, cookie: usize) -> Option<()> {
         let op = self.tables.sends.get_mut(cookie)?;
         let (endpoint, ticket, wanted) = (op.endpoint, op.ticket, op.wanted);
@@ -115,7 +115,7 @@ impl Messages {
         Some(())
     }
 
-    /// Hands over the first `bytes` of a receive, as far as they have not been.
+    /// Hands over the first `bytes` of a receive that have not been handed over.
     fn on_part(
         &mut self,
         sessions: &mut Sessions,
@@ -199,7 +199,7 @@ impl Messages {
         self.tell_end(sessions, id, placed, Completion { told, part })
     }
 
-    /// Adds what is known of a message to what a client is told.
+    /// Adds the details of a message to an entry for a client.
     pub fn describe(&mut self, id: EndpointId, mut told: Entry, of: &Envelope) -> Entry {
         told.flags |= Flags::MESSAGE;
         told.flags.set(Flags::TAGGED, of.tag.is_some());
@@ -218,15 +218,15 @@ impl Messages {
         told
     }
 
-    /// The address of a local endpoint by its number, as long as it is open; else that of the one
-    /// that asks.
+    /// The address of a local endpoint by its number while it is open; otherwise that of the
+    /// requesting one.
     fn local_address(&mut self, asks: EndpointId, number: u16) -> Option<std::net::IpAddr> {
         let id = self.tables.by_number.get(&number).copied().unwrap_or(asks);
         self.tables.port(id).map(|port| port.address.ip())
     }
 }
 
-/// What a client is told of a status; `None` for success.
+/// The errno for a status; `None` for success.
 fn errno_of(status: Status) -> Option<Errno> {
     Some(match status {
         Status::Ok => return None,

@@ -19,10 +19,10 @@ use crate::service::raw::{RawTable, Sending};
 use crate::sessions::Sessions;
 use crate::transmit::Attached;
 
-/// Most pieces of payload that a port is given.
+/// Maximum pieces of payload passed to a port.
 pub(super) const PIECES_MAX: usize = 15;
 
-/// What became of a packet.
+/// Outcome of sending a packet.
 pub(super) enum Sent {
     Done,
     PortFull,
@@ -57,7 +57,7 @@ impl PacketTx<'_> {
 }
 
 impl Messages {
-    /// A datagram came to the port of the frames: one frame, or several of one size.
+    /// A datagram arrived at the port of the frames: one frame, or several of the same size.
     pub fn on_datagram(
         &mut self,
         sessions: &mut Sessions,
@@ -65,7 +65,7 @@ impl Messages {
         meta: &DatagramMeta,
         bytes: &[u8],
     ) {
-        // Hosts speak from the port that they listen at.
+        // Hosts send from the port on which they listen.
         if meta.remote.port() != self.settings.port {
             return;
         }
@@ -77,7 +77,7 @@ impl Messages {
         }
     }
 
-    /// Frames came from a host.
+    /// Frames arrived from a host.
     pub(super) fn on_packet(
         &mut self,
         sessions: &mut Sessions,
@@ -134,7 +134,7 @@ impl Messages {
         frame: &Packet,
     ) -> Option<Sent> {
         let path = self.hosts.path(frame.host)?;
-        // At most as many as fit; more are gathered behind the head.
+        // At most as many as fit; more are gathered after the head.
         let mut gathered = 0;
         let mut pieces = [SharedBytes::from_slice(&[]); PIECES_MAX + 1];
         let mut places = [Span::default(); PIECES_MAX];
@@ -215,7 +215,7 @@ fn send_datagram(
                 Err(_) => None,
             }
         }
-        // Its next hop is not known, others wait before it, or it has to be cut.
+        // Its next hop is not resolved, others wait before it, or it needs fragmentation.
         Ok(_) | Err(RequestError::WaitNeighbor | RequestError::Behind) => {
             let mut whole = Vec::with_capacity(payload_len as usize);
             for piece in pieces {

@@ -1,4 +1,4 @@
-//! Hosts that messages are exchanged with, by address.
+//! Hosts with which messages are exchanged, by address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,32 +7,32 @@ use rustix::io::Errno;
 use stack::Stack;
 use stack::message::{Core, Host, PathAddresses};
 
-/// Most hosts.
+/// Maximum number of hosts.
 pub(super) const HOSTS_MAX: u32 = 4096;
-/// Most that may be known because a frame came from there: a quarter of all is left to those that
-/// programs name.
+/// Maximum number of hosts known from received frames: a quarter is reserved for hosts named by
+/// programs.
 const LEARNT_MAX: u32 = HOSTS_MAX / 4 * 3;
-/// Pause between looks for hosts that can be forgotten, nanoseconds.
+/// Pause between searches for hosts to forget, nanoseconds.
 const FORGET_NS: u64 = 1_000_000_000;
-/// They are looked for when fewer can be added.
+/// The search starts when fewer can be added.
 const ROOM_FOR: usize = 64;
-/// Bytes behind UDP of a frame to a host whose route is not known yet: IPv6's least MTU.
+/// Bytes after UDP in a frame to a host whose route is not known yet: by IPv6's minimum MTU.
 const ROOM_LEAST: u16 = 1280 - 40 - 8;
 
 /// The two ends of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Path {
-    /// Ours.
+    /// Our address.
     pub local: IpAddr,
-    /// The host's.
+    /// The host's address.
     pub remote: IpAddr,
 }
 
-/// What is known of a host.
+/// State of a host.
 #[derive(Clone, Copy)]
 struct Known {
     path: Path,
-    /// From a frame.
+    /// Known from a frame.
     learnt: bool,
 }
 
@@ -40,12 +40,12 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Hosts {
     by_path: BTreeMap<Path, Host>,
-    /// By the host's number; the first is this one.
+    /// By host number; the first is this host.
     known: Vec<Option<Known>>,
     learnt: u32,
-    /// When hosts may be forgotten again, nanoseconds.
+    /// Earliest time of the next search, nanoseconds.
     forget_at: u64,
-    /// Hosts whose room is not what their route has.
+    /// Hosts with another room than that of their route.
     unsized_hosts: Vec<Host>,
 }
 
@@ -57,7 +57,7 @@ fn mapped(address: IpAddr) -> [u8; 16] {
 }
 
 impl Hosts {
-    /// The host that a program names.
+    /// The host named by a program.
     pub fn named(&mut self, core: &mut Core, stack: &Stack, path: Path) -> Result<Host, Errno> {
         if let Some(host) = self.by_path.get(&path) {
             return Ok(*host);
@@ -67,7 +67,7 @@ impl Hosts {
             .ok_or(Errno::NOBUFS)
     }
 
-    /// The host that a frame came from; `None` when there are too many.
+    /// The host that sent a frame; `None` if there are too many.
     pub fn learnt(&mut self, core: &mut Core, path: Path) -> Option<Host> {
         if let Some(host) = self.by_path.get(&path) {
             return Some(*host);
@@ -92,18 +92,18 @@ impl Hosts {
         Some(host)
     }
 
-    /// The path to a host; `None` to this one.
+    /// The path to a host; `None` for this one.
     pub fn path(&self, host: Host) -> Option<Path> {
         self.known.get(host.index()).copied().flatten().map(|known| known.path)
     }
 
-    /// How many there are.
+    /// The number of hosts.
     pub fn count(&self) -> usize {
         self.by_path.len()
     }
 
-    /// Forgets hosts that nothing is about when few more can be known: anybody can send frames under
-    /// many addresses.
+    /// Forgets hosts without state in the core when few more can be added: a sender can use many
+    /// addresses.
     pub fn forget(&mut self, core: &mut Core, now: u64) {
         let few = self.learnt >= LEARNT_MAX || self.count() >= HOSTS_MAX as usize - ROOM_FOR;
         if !few || now < self.forget_at {
@@ -119,7 +119,7 @@ impl Hosts {
         });
     }
 
-    /// Gives hosts that were learnt from frames the room of their routes.
+    /// Sets the room of hosts known from frames according to their routes.
     pub fn size(&mut self, core: &mut Core, stack: &Stack) {
         while let Some(host) = self.unsized_hosts.pop() {
             if let Some(path) = self.path(host)
@@ -131,7 +131,7 @@ impl Hosts {
     }
 }
 
-/// Bytes behind UDP in a packet of so many bytes.
+/// Bytes after UDP in a packet of this MTU.
 fn room(mtu: u16, remote: IpAddr) -> u16 {
     let headers = if remote.is_ipv4() { 20 + 8 } else { 40 + 8 };
     mtu.saturating_sub(headers)

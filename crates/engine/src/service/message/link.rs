@@ -13,15 +13,15 @@ use super::frames::{PacketTx, Sent};
 use super::hosts::Path;
 use crate::sessions::Sessions;
 
-/// Why a packet did not leave in an Ethernet frame.
+/// Why a packet was not sent in an Ethernet frame.
 pub(super) enum Unsent {
-    /// The host is behind a router, or it is not known yet where on the link it is: a datagram finds it.
+    /// The host is behind a router, or its link address is not resolved: a datagram reaches it.
     NotOnLink,
     /// It cannot be sent at all.
     Refused,
 }
 
-/// Whether these are addresses of ours and of a host that is on the link.
+/// Whether these are an address of the engine and one of a host on the link.
 fn is_addressed(header: &LinkHeader, interface: InterfaceIndex, routes: &Routes) -> bool {
     let is_on_link = |route: stack::route::Route| {
         route.interface == interface && route.next_hop == header.source
@@ -30,7 +30,8 @@ fn is_addressed(header: &LinkHeader, interface: InterfaceIndex, routes: &Routes)
 }
 
 impl Messages {
-    /// A frame came whose EtherType the stack does not speak. `false`: it is not the messages' either.
+    /// A frame arrived with an EtherType unknown to the stack. `false`: it is not that of messages
+    /// either.
     pub fn on_link_packet(
         &mut self,
         sessions: &mut Sessions,
@@ -55,7 +56,7 @@ impl Messages {
     }
 }
 
-/// Sends a packet, the first bytes of its frames and their payload, in an Ethernet frame.
+/// Sends a packet, given as the first bytes of its frames and their payload, in an Ethernet frame.
 pub(super) fn send(
     tx: &mut PacketTx<'_>,
     (path, ethertype): (Path, u16),
@@ -73,7 +74,7 @@ pub(super) fn send(
     let leaves_sum = port.ok_or(Unsent::Refused)?.port.info().offloads.tx_checksum;
     let room = header.get_mut(start..).ok_or(Unsent::Refused)?;
     let frames = addresses.emit(room, behind).map_err(|_| Unsent::Refused)?;
-    // The checksum's field is written among the headers.
+    // The checksum field is among the headers.
     let (first, rest) = head.split_first_chunk::<COMMON_LEN>().ok_or(Unsent::Refused)?;
     let end = start + frames + COMMON_LEN;
     header.get_mut(start + frames..end).ok_or(Unsent::Refused)?.copy_from_slice(first);
@@ -102,7 +103,7 @@ pub(super) fn send(
     }
 }
 
-/// Copies what follows the headers to `summed`, and gives the sum of the whole packet.
+/// Copies the data after the headers to `summed`, and returns the checksum of the whole packet.
 fn gather(
     header: &[u8],
     start: usize,

@@ -1,5 +1,5 @@
-//! Pieces of registered memory that messages are sent from and received into, and the line that an
-//! operation's end is told in.
+//! Pieces of registered memory from which messages are sent and into which they are received, and
+//! the line for the outcome of an operation.
 
 use arch::SharedBytes;
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use super::tables::{Piece, Pieces};
 use crate::session::Session;
 use crate::sessions::Sessions;
 
-/// What a command says of registered memory.
+/// Registered memory used by a command.
 #[derive(Default)]
 pub(super) struct Placed {
     /// The pieces.
@@ -53,8 +53,9 @@ fn line_span(place: u64) -> Span {
 }
 
 impl Placed {
-    /// Takes the pieces that a list names and the line into use. EINVAL: it is no list of `length`
-    /// bytes; EFAULT: there are no such bytes; ENOBUFS: the session has too many in use. Nothing is in use then.
+    /// Marks the pieces of a list and the line as in use. EINVAL: it is not a list of `length`
+    /// bytes; EFAULT: it is out of bounds; ENOBUFS: the session has too many in use. On an error
+    /// nothing is in use.
     pub fn hold(
         &mut self,
         session: &mut Session,
@@ -109,13 +110,14 @@ impl Placed {
         Ok(())
     }
 
-    /// Gives all of it back.
+    /// Releases all of it.
     pub fn release(&mut self, session: &mut Session) {
         self.pieces.release(session, u32::MAX);
         self.release_line(session);
     }
 
-    /// Tells the end of the operation in its line, and gives that back. `false`: it has none.
+    /// Writes the outcome of the operation to its line, and releases the line. `false`: it has
+    /// none.
     pub fn tell(&mut self, session: &mut Session, entry: &Entry) -> bool {
         if let Some(line) = self.line {
             session.memory.tell(line, entry);
@@ -136,7 +138,7 @@ impl Placed {
         self.pieces.list.len() + usize::from(self.line.is_some())
     }
 
-    /// Writes bytes of a message to their places.
+    /// Writes bytes of a message to their pieces.
     pub fn write(&self, session: &Session, offset: u32, bytes: SharedBytes<'_>) {
         let mut done = 0;
         self.pieces.places(offset, bytes.len(), |span| {
@@ -148,7 +150,7 @@ impl Placed {
 }
 
 impl Messages {
-    /// Takes what a command says of registered memory into use; nothing, where it does not.
+    /// Marks the registered memory of a command as in use, if it names any.
     pub(super) fn placed(
         &mut self,
         sessions: &mut Sessions,
@@ -194,7 +196,7 @@ impl Messages {
         self.tell_end(sessions, id, placed, Completion { told, part: None })
     }
 
-    /// Tells the end of an operation where its client wants to hear of it, and gives its memory back.
+    /// Reports the end of an operation as its client requested, and releases its memory.
     pub(super) fn tell_end(
         &mut self,
         sessions: &mut Sessions,

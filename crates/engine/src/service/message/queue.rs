@@ -1,4 +1,4 @@
-//! Commands as they lie in a client's queue: an entry, and what follows it in the same spans.
+//! Layout of commands in a client's queue: an entry, and what follows it in the same spans.
 
 use shm::descriptor::{DescriptorKind, Span};
 use shm::message::{CommandKind, ENTRY_BYTES, Entry};
@@ -7,16 +7,16 @@ use super::tables::{Piece, SendOp};
 use crate::endpoint::Role;
 use crate::session::{Breach, Session};
 
-/// Most descriptors of a command.
+/// Maximum descriptors of a command.
 const SPANS_MAX: usize = 32;
 
-/// A command that was taken from its queue.
+/// A command taken from its queue.
 pub(super) struct Command {
-    /// What it asks for.
+    /// Its kind.
     pub kind: CommandKind,
-    /// All that it says.
+    /// Its entry.
     pub entry: Entry,
-    /// Bytes behind the entry.
+    /// Bytes after the entry.
     pub payload: u32,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn take(
     lane: u16,
 ) -> Result<Option<Command>, Breach> {
     let Some(endpoint) = session.endpoints.get_mut(index as usize) else { return Ok(None) };
-    // Bounded, as a client may push empty descriptors without end.
+    // Bounded, because a client may push empty descriptors without end.
     for _ in 0..session.region.geometry().send_slots {
         let Some(of) = endpoint.view.take_descriptor().map_err(Breach::Contract)? else {
             return Ok(None);
@@ -46,12 +46,12 @@ pub(super) fn take(
         let (DescriptorKind::Datagram, Some(buffer)) = (of.kind, of.buffer) else {
             return Err(Breach::WrongKind { endpoint: index });
         };
-        // Commands lie in buffers alone: a span of registered memory may be as long as that.
+        // Commands are in buffers only: a span of registered memory may have any length.
         if session.pool.on_span(buffer, lane, of.extent).is_err() {
             return Err(Breach::BufferNotGranted { endpoint: index, buffer });
         }
         if of.span.len == 0 {
-            // It only closes its buffer.
+            // This descriptor only closes its buffer.
             session.pool.drop_span(buffer);
             continue;
         }
@@ -78,7 +78,7 @@ pub(super) fn take(
     Ok(None)
 }
 
-/// Moves the bytes of a command to a send; spans without any are left.
+/// Moves the bytes of a command to a send; empty spans are left.
 pub(super) fn append(op: &mut SendOp, spans: &mut Vec<(Span, u32)>) {
     spans.retain(|(span, buffer)| {
         if span.len > 0 {

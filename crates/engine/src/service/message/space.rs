@@ -1,5 +1,5 @@
-//! Memory for the payload of one message on its way to a program: pages of the session's buffers.
-//! What finds no buffer lies in private memory until it can be handed over.
+//! Memory for the payload of one message to a program: pages of the session's buffers. Payload
+//! without a free buffer is in private memory until it can be handed over.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use shm::message::ENTRY_BYTES;
 use super::endpoint::Port;
 use crate::session::Session;
 
-/// Longest first piece of a message that shares a buffer with others.
+/// Maximum first piece of a message that shares a buffer with others.
 const HEAD_MAX: usize = 2048;
 
-/// Where some bytes lie.
+/// Location of bytes.
 pub(super) enum Page {
-    /// Nowhere: nothing has come.
+    /// None: no bytes have arrived.
     Empty,
-    /// In a buffer of the session, of which this is a user.
+    /// A buffer of the session, of which this is a user.
     Buffer(u32),
     /// In private memory.
     Private(PrivatePage),
 }
 
-/// A page of private memory, which its session has counted.
+/// A page of private memory, counted by its session.
 pub(super) struct PrivatePage {
     /// The bytes.
     pub bytes: Box<[u8]>,
@@ -46,12 +46,12 @@ impl Drop for PrivatePage {
     }
 }
 
-/// The first bytes of a message, with room for an entry before them, in a buffer that others share.
+/// The first bytes of a message, with room for an entry before them, in a shared buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
     /// The buffer, of which this is a user.
     pub buffer: u32,
-    /// Entry and bytes.
+    /// The entry and the bytes.
     pub span: Span,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Space {
     pages: VecDeque<Page>,
 }
 
-/// A part of a message that is handed over.
+/// A part of a message to be handed over.
 pub(super) enum Part {
     /// The head.
     Head(Head),
@@ -87,7 +87,7 @@ pub(super) enum Part {
 }
 
 impl Space {
-    /// Writes bytes of the message. It finds memory in any case.
+    /// Writes bytes of the message. Memory is always found.
     pub fn write(&mut self, port: &mut Port, session: &mut Session, offset: u32, bytes: &[u8]) {
         let page_bytes = session.region.geometry().buffer_bytes;
         if offset == 0
@@ -111,7 +111,7 @@ impl Space {
         while !rest.is_empty() {
             let within = at % page_bytes;
             let (now, later) = rest.split_at(rest.len().min((page_bytes - within) as usize));
-            // What was handed over is not written again.
+            // Bytes that were handed over are not written again.
             if let Some(place) = at.checked_sub(self.taken) {
                 let index = (place / page_bytes) as usize;
                 while self.pages.len() <= index {
@@ -158,8 +158,8 @@ impl Space {
         }
     }
 
-    /// Hands over the bytes `from .. to`, which have come, in order; `from` is where the last call
-    /// ended.
+    /// Hands over the bytes `from .. to`, which have arrived, in order; `from` is the end of the
+    /// last call.
     pub fn take(&mut self, page_bytes: u32, from: u32, to: u32, mut each: impl FnMut(u32, Part)) {
         let mut at = from;
         if let Some(head) = self.head
@@ -178,14 +178,14 @@ impl Space {
                 Some(page) => page,
                 None => Page::Empty,
             };
-            // The last page may end beyond the longest message.
+            // The last page may end beyond the maximum message length.
             self.taken = self.taken.saturating_add(page_bytes);
             each(at, Part::Page { page, start: within, len });
             at += len;
         }
     }
 
-    /// Gives all of it back.
+    /// Releases all of it.
     pub fn release(&mut self, session: &mut Session) {
         if let Some(head) = self.head.take() {
             session.pool.unshare(head.buffer);
@@ -197,7 +197,7 @@ impl Space {
         }
     }
 
-    /// Takes buffers for a whole message; `false` when there are not as many.
+    /// Takes buffers for a whole message; `false` if there are too few.
     pub fn reserve(&mut self, session: &mut Session, pages: u32) -> bool {
         for _ in 0..pages {
             let Some(buffer) = session.pool.take_shared() else {

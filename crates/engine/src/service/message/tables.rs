@@ -1,4 +1,4 @@
-//! Sends, receives and buffered messages of all endpoints, and how the core reaches their memory.
+//! Sends, receives and buffered messages of all endpoints, and the core's access to their memory.
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,10 @@ use crate::sessions::Sessions;
 
 /// Bytes copied at a time between messages.
 const COPY_BYTES: usize = 4096;
-/// Part of a session's buffers that unexpected messages may take.
+/// Part of a session's buffers that unexpected messages may use.
 const KEPT_PART: u32 = 4;
 
-/// Where a part of a send's message lies.
+/// Location of a part of a send's message.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     /// From the start of the message.
@@ -30,7 +30,7 @@ pub(super) struct Piece {
     pub buffer: u32,
 }
 
-/// The places of a message's bytes, in order.
+/// Locations of a message's bytes, in order.
 #[derive(Default)]
 pub(super) struct Pieces {
     /// The pieces.
@@ -38,7 +38,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Calls `each` with the places of some bytes; `false` when they are not there.
+    /// Calls `each` with the locations of some bytes; `false` if they are not all there.
     pub fn places(&self, offset: u32, len: usize, mut each: impl FnMut(Span)) -> bool {
         let (mut at, mut left) = (offset, len as u32);
         let first = self.list.partition_point(|piece| piece.start + piece.span.len <= at);
@@ -54,7 +54,7 @@ impl Pieces {
         left == 0
     }
 
-    /// Gives back the pieces that lie before `bytes`.
+    /// Releases the pieces before `bytes`.
     pub fn release(&mut self, session: &mut Session, bytes: u32) {
         while let Some(piece) = self.list.front() {
             if piece.start + piece.span.len > bytes {
@@ -66,35 +66,35 @@ impl Pieces {
     }
 }
 
-/// A send that has not ended.
+/// A send in progress.
 pub(super) struct SendOp {
-    /// Whose.
+    /// Its endpoint.
     pub endpoint: EndpointId,
-    /// In the core; `None` while it begins.
+    /// Its number in the core; `None` while it is being started.
     pub id: Option<SendId>,
-    /// The client's name for it.
+    /// The client's number for it.
     pub ticket: u64,
-    /// Told only where it fails.
+    /// Reported only if it fails.
     pub is_injected: bool,
     /// Bytes of the message.
     pub length: u32,
-    /// Bytes that the client has given.
+    /// Bytes supplied by the client.
     pub available: u32,
-    /// Of an announced message: bytes that the core wants.
+    /// Bytes requested by the core, for an announced message.
     pub wanted: u32,
-    /// The session's memory has room set aside for all of an announced message.
+    /// The session's memory has room reserved for the whole announced message.
     pub is_admitted: bool,
-    /// Its bytes, and where its end is told.
+    /// Its registered memory and its line.
     pub placed: Placed,
 }
 
-/// A receive that has not ended.
+/// A receive in progress.
 pub(super) struct ReceiveOp {
-    /// Whose.
+    /// Its endpoint.
     pub endpoint: EndpointId,
-    /// In the core; `None` while it begins.
+    /// Its number in the core; `None` while it is being started.
     pub id: Option<ReceiveId>,
-    /// The client's name for it.
+    /// The client's number for it.
     pub ticket: u64,
     /// Room for the message, bytes.
     pub capacity: u32,
@@ -102,30 +102,30 @@ pub(super) struct ReceiveOp {
     pub room: Room,
     /// Bytes that may arrive before the client has read any; counted by its session.
     pub window: u32,
-    /// Bytes that were handed over.
+    /// Bytes handed over.
     pub told: u32,
-    /// Bytes that have arrived, where the window waits until the client has read.
+    /// Bytes arrived, while the window waits for the client to read.
     pub waits: Option<u32>,
     /// Its endpoint has it in the list of those whose windows wait.
     pub is_listed: bool,
 }
 
-/// Where a message is received.
+/// Destination of a receive.
 pub(super) enum Room {
-    /// In buffers of the session, which are handed over.
+    /// Buffers of the session, which are handed over.
     Space(Space),
-    /// In registered memory.
+    /// Registered memory.
     Placed(Placed),
 }
 
-/// An unexpected message that is buffered.
+/// A buffered unexpected message.
 pub(super) struct Kept {
     endpoint: EndpointId,
     pages: u32,
     space: Space,
 }
 
-/// All of them.
+/// All tables.
 #[derive(Default)]
 pub(super) struct Tables {
     /// Endpoints, by their number in the core.
@@ -138,16 +138,16 @@ pub(super) struct Tables {
     pub receives: Slab<ReceiveOp>,
     /// Buffered messages.
     pub kept: Slab<Kept>,
-    /// Pieces of memory that are used again.
+    /// Lists of pieces to be reused.
     pub spare: Vec<Pieces>,
 }
 
-/// Lists of pieces that are kept to be used again, and the longest of them.
+/// Maximum number of lists kept for reuse, and of their length.
 const SPARE_MAX: usize = 1024;
 const SPARE_PIECES_MAX: usize = 64;
 
 impl Tables {
-    /// Keeps an empty list to be used again.
+    /// Keeps an empty list for reuse.
     pub fn keep_list(&mut self, pieces: Pieces) {
         let capacity = pieces.list.capacity();
         if self.spare.len() < SPARE_MAX && capacity > 0 && capacity <= SPARE_PIECES_MAX {
@@ -161,7 +161,7 @@ impl Tables {
     }
 }
 
-/// What the core is given to reach memory.
+/// The core's access to memory.
 pub(super) struct Hands<'a> {
     pub tables: &'a mut Tables,
     pub sessions: &'a mut Sessions,
@@ -195,7 +195,7 @@ impl Hands<'_> {
         Some(())
     }
 
-    /// Copies from a local send to registered memory, once; `None` where that is not what is asked.
+    /// Copies once from a local send to registered memory; `None` if this is not such a case.
     fn copy_placed(
         &self,
         from: PayloadPlace,

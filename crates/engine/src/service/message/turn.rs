@@ -16,7 +16,7 @@ fn refusal(errno: Errno, reason: String) -> Refusal {
 }
 
 impl Worker {
-    /// Lends the service and what it works on; does nothing while there is none.
+    /// Calls `work` with the service and what it needs; does nothing if there is no service.
     fn with_messages<R: Default>(&mut self, work: impl FnOnce(&mut Messages, &mut Self) -> R) -> R {
         let Some(mut messages) = self.sessions.messages.take() else { return R::default() };
         let result = work(&mut messages, self);
@@ -24,7 +24,7 @@ impl Worker {
         result
     }
 
-    /// Opens a message endpoint whose number is that of a socket that was checked.
+    /// Opens a message endpoint with the number of a checked socket.
     pub(crate) fn bind_messages(
         &mut self,
         ContextKey { session, context }: ContextKey,
@@ -104,7 +104,7 @@ impl Worker {
         self.forget_drained();
     }
 
-    /// Takes what is left at an endpoint that is about to be closed.
+    /// Serves the last commands of an endpoint that is about to be closed.
     pub(crate) fn serve_last_messages(&mut self, place: u32, index: u32) {
         let slots = self
             .sessions
@@ -113,7 +113,7 @@ impl Worker {
         let now = self.now.0;
         self.with_messages(|messages, worker| {
             let Worker { stack, sessions, .. } = worker;
-            // Bounded, as a client may go on pushing meanwhile.
+            // Bounded, because a client may keep pushing.
             for _ in 0..=slots / 64 {
                 if !messages.serve(stack, sessions, now, (place, index)) {
                     break;
@@ -122,7 +122,7 @@ impl Worker {
         });
     }
 
-    /// A message endpoint is no longer its client's.
+    /// A message endpoint is closed by its client.
     pub(crate) fn end_messages(&mut self, id: EndpointId, abort: bool) {
         let now = self.now.0;
         self.with_messages(|messages, worker| {
@@ -130,7 +130,7 @@ impl Worker {
         });
     }
 
-    /// Sessions that were kept for their messages alone are forgotten.
+    /// Removes sessions that were kept only for their messages.
     pub(crate) fn forget_drained(&mut self) {
         let finished = match &mut self.sessions.messages {
             Some(messages) if !messages.finished.is_empty() => {
@@ -143,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// Goes on with endpoints that had something left to do.
+    /// Continues with endpoints that have pending work.
     pub(crate) fn retry_messages(&mut self, activity: &mut Activity) {
         if self.sessions.messages.as_ref().is_some_and(|messages| messages.is_blocked()) {
             let now = self.now.0;
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Takes what the core has to tell.
+    /// Processes the core's events.
     pub(crate) fn take_message_events(&mut self, activity: &mut Activity) {
         if self.sessions.messages.is_none() {
             return;

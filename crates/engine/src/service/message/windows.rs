@@ -1,6 +1,6 @@
-//! How much of its message a receive may get before its client has read any. What arrives beyond the
-//! session's buffers lies in private memory of the engine's, so that all receives of a session together
-//! may get so much and no more.
+//! How much of its message a receive may get before its client has read any. Payload beyond the
+//! session's buffers is in private memory of the engine, so all receives of a session share a
+//! limit.
 
 use std::sync::atomic::Ordering;
 
@@ -15,20 +15,20 @@ use super::tables::{Hands, ReceiveOp, Room};
 use crate::session::Session;
 use crate::sessions::Sessions;
 
-/// The window of a receive while a session has few, at least.
+/// The minimum window of a receive while a session has few.
 const WINDOW_BYTES: u32 = 256 << 10;
-/// All windows of a session, in parts of its buffers.
+/// All windows of a session, in multiples of its buffers.
 const BUDGET: u64 = 2;
 
-/// The longest and the least window of messages that are longer: whole numbers of buffers, as they are
+/// Maximum and minimum window of longer messages: whole numbers of buffers, in which they are
 /// handed over.
 fn bounds(buffer_bytes: u32) -> (u32, u32) {
     let whole = |bytes: u32| bytes.next_multiple_of(buffer_bytes.max(1));
     (whole(WINDOW_BYTES.max(2 * buffer_bytes)), whole(EAGER_MAX))
 }
 
-/// The window of a receive with room for `capacity` bytes; `None`: it would be beyond what the session's
-/// may be together.
+/// The window of a receive with room for `capacity` bytes; `None`: it would exceed the session's
+/// limit.
 fn window(session: &Session, capacity: u32) -> Option<u32> {
     let geometry = session.region.geometry();
     let page_bytes = u64::from(geometry.buffer_bytes);
@@ -42,7 +42,7 @@ fn window(session: &Session, capacity: u32) -> Option<u32> {
 }
 
 impl Messages {
-    /// The room of a receive and its window: all of registered memory. `None`: there is none left.
+    /// The room of a receive and its window: all of it for registered memory. `None`: none is left.
     pub(super) fn room_of(
         &mut self,
         sessions: &mut Sessions,
@@ -63,7 +63,7 @@ impl Messages {
         Some(ReceiveRoom { room: Room::Space(Space::default()), window })
     }
 
-    /// A receive has ended: others may have its window.
+    /// A receive has ended: others may use its window.
     pub(super) fn close_window(&mut self, sessions: &mut Sessions, op: &ReceiveOp) {
         let port = self.tables.ports.get(op.endpoint.index()).and_then(Option::as_ref);
         let session = port.and_then(|port| sessions.at(port.place));
@@ -72,7 +72,7 @@ impl Messages {
         }
     }
 
-    /// Lets more of a message come, unless the client has not taken what has.
+    /// Lets more of a message arrive, unless the client has not taken the previous part.
     pub(super) fn extend_windows_of(
         &mut self,
         sessions: &mut Sessions,
@@ -100,7 +100,7 @@ impl Messages {
         Some(())
     }
 
-    /// The same for all receives of an endpoint that wait for that.
+    /// The same for all receives of an endpoint that wait for it.
     pub fn extend_windows(&mut self, sessions: &mut Sessions, now: u64, id: EndpointId) {
         let Some(port) = self.tables.port(id) else { return };
         let mut waiting = std::mem::take(&mut port.windows);

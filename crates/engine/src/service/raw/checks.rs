@@ -1,5 +1,5 @@
-//! What is looked at in a frame that a program sends: its port, whose name it bears, and whether what
-//! is to be done to it fits its headers. Everything here reads a private copy.
+//! Checks of a frame sent by a program: its port, its source addresses, and whether the requested
+//! offloads fit its headers. Everything here reads a private copy.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use wire::MacAddr;
 
 use crate::transmit::Attached;
 
-/// Segments of one frame at the most.
+/// Maximum segments of one frame.
 const SEGMENTS_MAX: usize = 128;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -20,7 +20,7 @@ const ETHERTYPE_QINQ: u16 = 0x88a8;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Where the checksum lies in a header.
+/// Offset of the checksum in a header.
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 
@@ -33,7 +33,7 @@ fn mac(bytes: &[u8], at: usize) -> Option<MacAddr> {
     Some(MacAddr(bytes.get(at..at + 6)?.try_into().ok()?))
 }
 
-/// EtherType behind at most two tags, and where what it names begins.
+/// EtherType after at most two tags, and the offset of its payload.
 fn ethertype(frame: &[u8]) -> Option<(u16, usize)> {
     let mut at = 12;
     for _ in 0..3 {
@@ -45,8 +45,8 @@ fn ethertype(frame: &[u8]) -> Option<(u16, usize)> {
     None
 }
 
-/// The engine's port that a frame goes to: by its number plus one, or the only one, or the one whose
-/// MAC is the source. `None`: none.
+/// The engine's port for a frame: by its number plus one, or the only one, or the one whose MAC is
+/// the source. `None`: none.
 pub(super) fn port_of(
     ports: &[usize],
     number: u8,
@@ -64,8 +64,8 @@ pub(super) fn port_of(
     }
 }
 
-/// Whether a frame comes from the port itself: its MAC, and an IP address (of ARP the sender) of the
-/// port's.
+/// Whether a frame has the port's own source: its MAC, and one of its IP addresses (for ARP the
+/// sender address).
 pub(super) fn is_own(frame: &[u8], of: &Attached, stack: &Stack) -> bool {
     let own_mac = of.port.info().mac;
     let is_ours =
@@ -90,7 +90,7 @@ pub(super) fn is_own(frame: &[u8], of: &Attached, stack: &Stack) -> bool {
     }
 }
 
-/// Protocol of layer 4 and where it begins, of a packet that is not a later fragment.
+/// The layer 4 protocol and its offset, for a packet that is not a later fragment.
 fn layer4(frame: &[u8]) -> Option<(u16, u8, usize)> {
     let (kind, at) = ethertype(frame)?;
     match kind {
@@ -109,7 +109,7 @@ fn layer4(frame: &[u8]) -> Option<(u16, u8, usize)> {
     }
 }
 
-/// Length of the headers of a frame whose checksum is left to do; 0 of others.
+/// Length of the headers of a frame with a partial checksum; 0 for others.
 pub(super) fn header_bytes(frame: &[u8], checksum_start: u16, checksum_offset: u16) -> u16 {
     let start = usize::from(checksum_start);
     let layer4 = match (start, checksum_offset) {
@@ -120,8 +120,8 @@ pub(super) fn header_bytes(frame: &[u8], checksum_start: u16, checksum_offset: u
     u16::try_from(start + layer4).unwrap_or(0)
 }
 
-/// What a port is to do to a frame of `len` bytes. `None`: what was asked for does not fit the
-/// headers in `frame`, or it is no frame.
+/// The offloads for a frame of `len` bytes. `None`: the request does not fit the headers in
+/// `frame`, or it is not a frame.
 pub(super) fn tx_meta(meta: Option<&Meta>, frame: &[u8], len: usize) -> Option<TxMeta> {
     if len < 14 {
         return None;

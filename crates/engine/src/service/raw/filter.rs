@@ -1,10 +1,10 @@
-//! Classic BPF as `tcpdump -ddd` prints it: checked once as the kernel does, then interpreted. Its
-//! result is how many bytes of a frame are kept; 0 drops it.
+//! Classic BPF as printed by `tcpdump -ddd`: checked once as in the kernel, then interpreted. Its
+//! result is the number of bytes of a frame to keep; 0 drops it.
 
 use shm::control::FilterInstruction;
 use wire::MacAddr;
 
-/// Most instructions, as the kernel has it (BPF_MAXINSNS).
+/// Maximum instructions, as in the kernel (BPF_MAXINSNS).
 pub const INSTRUCTIONS_MAX: usize = 4096;
 /// Words of scratch memory.
 const MEMORY_WORDS: usize = 16;
@@ -24,23 +24,23 @@ const RET: u16 = 6;
 const MISC: u16 = 7;
 const X: u16 = 8;
 
-/// To whom a frame is, as packet(7) has it.
+/// The destination of a frame, as in packet(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketType {
-    /// To this port.
+    /// This host.
     Host = 0,
-    /// To all.
+    /// All hosts.
     Broadcast = 1,
-    /// To a group.
+    /// A group.
     Multicast = 2,
-    /// To somebody else.
+    /// Another host.
     OtherHost = 3,
     /// Sent by us.
     Outgoing = 4,
 }
 
 impl PacketType {
-    /// Of a frame that came to a port with this address.
+    /// The type of a frame received by a port with this address.
     pub fn of_received(frame: &[u8], own: MacAddr) -> Self {
         let to = frame.get(..6).and_then(|to| <[u8; 6]>::try_from(to).ok()).map(MacAddr);
         match to {
@@ -55,24 +55,24 @@ impl PacketType {
 /// Why a filter is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadFilter {
-    /// It has no instruction, or more than the most.
+    /// It has no instruction, or too many.
     Length(usize),
-    /// An instruction is of no known kind.
+    /// An instruction has an unknown code.
     Unknown {
-        /// Which one.
+        /// Its index.
         at: usize,
         /// Its code.
         code: u16,
     },
-    /// A jump leads out of the filter.
+    /// A jump leaves the filter.
     Jump {
-        /// Which one.
+        /// Its index.
         at: usize,
     },
-    /// A constant that the instruction cannot have: a divisor of 0, a shift by 32, a word of memory
-    /// that there is not, ancillary data other than protocol and packet type.
+    /// An invalid constant: a divisor of 0, a shift by 32, a nonexistent word of memory, ancillary
+    /// data other than protocol and packet type.
     Constant {
-        /// Which one.
+        /// Its index.
         at: usize,
         /// The constant.
         k: u32,
@@ -114,7 +114,7 @@ impl std::fmt::Display for BadFilter {
 
 impl std::error::Error for BadFilter {}
 
-/// A filter that was checked.
+/// A checked filter.
 #[derive(Clone, Debug)]
 pub struct RawFilter(Vec<FilterInstruction>);
 
@@ -122,7 +122,7 @@ impl RawFilter {
     /// Checks a filter.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first fault.
     pub fn check(instructions: Vec<FilterInstruction>) -> Result<Self, BadFilter> {
         let len = instructions.len();
         if len == 0 || len > INSTRUCTIONS_MAX {
@@ -138,7 +138,7 @@ impl RawFilter {
         Ok(Self(instructions))
     }
 
-    /// How many bytes of a frame are kept.
+    /// The number of bytes of a frame to keep.
     pub fn run(&self, frame: &[u8], kind: PacketType) -> u32 {
         Machine { a: 0, x: 0, memory: [0; MEMORY_WORDS] }.run(&self.0, frame, kind)
     }
@@ -231,7 +231,7 @@ fn load(frame: &[u8], at: u32, code: u16) -> Option<u32> {
 impl Machine {
     fn run(mut self, program: &[FilterInstruction], frame: &[u8], kind: PacketType) -> u32 {
         let mut at = 0;
-        // Every instruction leads forward.
+        // Every instruction advances.
         while let Some(FilterInstruction { code, jt, jf, k }) = program.get(at).copied() {
             at += 1;
             match code & 7 {

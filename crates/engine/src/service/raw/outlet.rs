@@ -1,11 +1,11 @@
-//! A port whose frames somebody sees as they are sent.
+//! A port whose sent frames are watched.
 
 use arch::SharedBytes;
 use port::{Port, TxError, TxFrame, TxMeta};
 
 use super::RawTable;
 
-/// Who sees what is sent by a port.
+/// The watchers of a port's sent frames.
 pub struct Watch<'a> {
     /// All raw endpoints.
     pub raw: &'a mut RawTable,
@@ -16,7 +16,7 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// A watch of a port's frames, if anybody sees them.
+    /// A watch of a port's frames, if it has watchers.
     pub fn of(raw: &'a mut RawTable, number: usize, now_ns: u64) -> Option<Self> {
         raw.sees_sent(number).then_some(Self { raw, number, now_ns })
     }
@@ -37,7 +37,7 @@ pub struct Sending {
 pub struct Watched<'a> {
     /// The port.
     pub port: &'a mut dyn Port,
-    /// Who sees it.
+    /// Its watchers.
     pub watch: Watch<'a>,
 }
 

@@ -1,4 +1,4 @@
-//! The beginning and the end of raw endpoints, and what their programs ring for.
+//! Opening, closing and doorbells of raw endpoints.
 
 use std::thread::JoinHandle;
 
@@ -15,11 +15,12 @@ use crate::service::mirror::Running;
 use crate::session::Session;
 use crate::worker::Worker;
 
-/// Visits to the ring of an endpoint that ends: what one of the default size holds of small frames.
+/// Visits to the ring of a closing endpoint: the number of small frames in a ring of the default
+/// size.
 const LAST_VISITS_MAX: usize = 256;
 
 impl Worker {
-    /// Opens a raw endpoint with rings that the control thread has made, and answers.
+    /// Opens a raw endpoint with rings created by the control thread, and answers.
     pub(crate) fn open_raw(
         &mut self,
         session: SessionKey,
@@ -101,7 +102,7 @@ impl Worker {
     /// Copies a port's frames to a mirror from now on; its thread.
     ///
     /// # Errors
-    /// A sentence: there is no such port, or as many see its frames as can.
+    /// A sentence: there is no such port, or it has the maximum number of watchers.
     pub(crate) fn add_mirror(
         &mut self,
         running: Running,
@@ -161,7 +162,7 @@ impl Worker {
         self.counters.raw_endpoints.set(self.raw.count() as u64);
     }
 
-    /// The interfaces of ports are gone: endpoints without any other hear of it.
+    /// The interfaces of ports are gone: endpoints without any other port are informed.
     pub(crate) fn tell_raw_of_lost_ports(&mut self) {
         let Self { raw, ports, sessions, .. } = self;
         let is_lost = |port: usize| ports.get(port).is_none_or(|of| of.gone || of.port.is_gone());

@@ -1,5 +1,5 @@
-//! Who may open raw endpoints: whoever shows a packet socket, and whom `[[raw]]` names. Decided on the
-//! control thread.
+//! Rights to raw endpoints: of a program that passes a packet socket, and of those named in
+//! `[[raw]]`. Decided on the control thread.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,24 +10,24 @@ use rustix::net::{AddressFamily, sockopt};
 const SOL_SOCKET: i32 = 1;
 const SO_LOCK_FILTER: i32 = 44;
 
-/// What may be done with the frames of a port.
+/// Operations permitted on the frames of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawRights {
     /// See copies of them.
     pub receive: bool,
     /// Send.
     pub send: bool,
-    /// Have them instead of stack and kernel.
+    /// Take them from stack and kernel.
     pub take: bool,
-    /// Send in the name of others.
+    /// Send with any source address.
     pub spoof: bool,
 }
 
 impl RawRights {
-    /// What a packet socket entitles to. The kernel lets its holder send under any name.
+    /// The rights of a packet socket. The kernel lets its holder send with any source address.
     pub const OF_PACKET_SOCKET: Self = Self { receive: true, send: true, take: false, spoof: true };
 
-    /// What either gives.
+    /// The rights in either.
     pub fn or(self, other: Self) -> Self {
         Self {
             receive: self.receive || other.receive,
@@ -37,7 +37,7 @@ impl RawRights {
         }
     }
 
-    /// What both give.
+    /// The rights in both.
     pub fn and(self, other: Self) -> Self {
         Self {
             receive: self.receive && other.receive,
@@ -51,22 +51,22 @@ impl RawRights {
 /// One `[[raw]]` of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawRule {
-    /// Users that it names.
+    /// Users covered.
     pub users: Vec<u32>,
-    /// Groups that it names, by the group that a program runs as.
+    /// Groups covered, by the group that a program runs as.
     pub groups: Vec<u32>,
     /// Ports by name; all when empty.
     pub ports: Vec<String>,
-    /// What they may do.
+    /// Permitted operations.
     pub rights: RawRights,
 }
 
-/// Whether a port called `name` is meant by `asked`: its whole name, or that of its interface.
+/// Whether `asked` refers to a port called `name`: by its whole name, or that of its interface.
 pub fn is_named(name: &str, asked: &str) -> bool {
     name == asked || name.split_once(':').is_some_and(|(_, interface)| interface == asked)
 }
 
-/// What the rules give a user and a group at a port.
+/// The rights of a user and a group at a port by the rules.
 pub fn by_rules(rules: &[RawRule], uid: u32, gid: u32, port: &str) -> RawRights {
     let named = |rule: &&RawRule| {
         let is_whose = rule.users.contains(&uid) || rule.groups.contains(&gid);
@@ -75,10 +75,10 @@ pub fn by_rules(rules: &[RawRule], uid: u32, gid: u32, port: &str) -> RawRights 
     rules.iter().filter(named).fold(RawRights::default(), |all, rule| all.or(rule.rights))
 }
 
-/// What a packet socket entitles to at the interface number `index` of its namespace.
+/// The rights of a packet socket at the interface with index `index` of its namespace.
 ///
 /// # Errors
-/// Why it entitles to nothing there.
+/// Why it gives no right there.
 pub fn by_socket(
     socket: BorrowedFd<'_>,
     own_namespace: u64,
