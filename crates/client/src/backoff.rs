@@ -1,17 +1,17 @@
-//! Waiting for the engine's answer to a request: briefly on the CPU, then giving it away.
+//! Waiting for the engine's answer to a request: first by spinning, then by sleeping.
 
 use rustix::thread::{Timespec, nanosleep};
 
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
-/// How long the next wait is.
+/// The length of the next wait.
 pub(crate) struct Backoff {
     rounds: u32,
     spins: u32,
 }
 
 impl Backoff {
-    /// `share_cpu`: the worker runs on this CPU, so that spinning only keeps it from answering.
+    /// `share_cpu`: the worker runs on this CPU, so spinning would only delay its answer.
     pub(crate) fn new(share_cpu: bool) -> Self {
         Self { rounds: 0, spins: if share_cpu { 0 } else { 400 } }
     }
@@ -26,7 +26,7 @@ impl Backoff {
             std::thread::yield_now();
             false
         } else {
-            // The standard library's would be a cancellation point.
+            // The standard library's sleep would be a cancellation point.
             let _ = nanosleep(&PAUSE);
             true
         }

@@ -17,14 +17,14 @@ use crate::endpoint::{Call, Endpoint, Kind, Readiness};
 use crate::session::unspecified;
 use crate::stream::Place;
 
-/// Longest payload of a datagram over IPv4, in bytes (RFC 768's length field less the headers),
-/// and over IPv6, where the IP header does not count.
+/// Maximum payload of a datagram in bytes: over IPv4 (RFC 768's length field less the headers), and
+/// over IPv6, where the IP header does not count.
 const PAYLOAD_MAX: [usize; 2] = [65_507, 65_527];
 pub(crate) fn payload_max(to: IpAddr) -> usize {
     PAYLOAD_MAX[usize::from(to.to_canonical().is_ipv6())]
 }
 
-/// A datagram's pieces are at least this long, unless it is shorter.
+/// Minimum length of a datagram's pieces, unless it is shorter.
 const PIECE_MIN: u32 = 2048;
 
 /// A received datagram.
@@ -32,43 +32,44 @@ const PIECE_MIN: u32 = 2048;
 pub struct ReceivedDatagram {
     /// Bytes copied.
     pub len: usize,
-    /// Bytes it had; what did not fit is gone.
+    /// Its length; the bytes that did not fit are lost.
     pub full_len: usize,
-    /// Who sent it.
+    /// The sender.
     pub remote: SocketAddr,
-    /// To which of our addresses.
+    /// The local address that it was sent to.
     pub local: SocketAddr,
     /// Type of service.
     pub tos: u8,
     /// TTL as it arrived.
     pub ttl: u8,
-    /// Through which of the engine's interfaces, plus one; 0 unknown.
+    /// The engine's interface through which it came, plus one; 0 if unknown.
     pub interface: u32,
-    /// It is several datagrams of this size, the last maybe shorter (UDP_GRO); 0 for one.
+    /// It is several datagrams of this size, the last one possibly shorter (UDP_GRO); 0 for one.
     pub segment_bytes: u16,
-    /// When it came, nanoseconds of the monotonic clock, where that is remembered
+    /// Arrival time in nanoseconds of the monotonic clock, if it is recorded
     /// ([`OptionName::ReceiveStamps`](crate::OptionName::ReceiveStamps)).
     pub at_ns: Option<u64>,
 }
 
-/// What a datagram that is to be sent says beside its bytes.
+/// Parameters of a datagram to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Where to; `None` for the peer that was set.
+    /// Destination; `None` for the peer that was set.
     pub remote: Option<SocketAddr>,
-    /// From which of our addresses; `None` for the endpoint's own.
+    /// Local source address; `None` for the endpoint's own.
     pub local: Option<IpAddr>,
     /// Type of service.
     pub tos: u8,
     /// TTL; 0 for the engine's.
     pub ttl: u8,
-    /// Through which of the engine's interfaces, plus one, where the address does not say; else 0.
+    /// The engine's interface to use, plus one, if the address does not determine it; else 0.
     pub interface: u32,
-    /// It is several datagrams of this size, the last maybe shorter (UDP_SEGMENT); 0 for one.
+    /// It is several datagrams of this size, the last one possibly shorter (UDP_SEGMENT); 0 for
+    /// one.
     pub segment_bytes: u16,
-    /// How it is sent, and what is told of that.
+    /// How it is sent, and what is reported about it.
     pub flags: DatagramFlags,
-    /// The number by which the program knows it, where something is told; else not said.
+    /// The program's number for it in reports; unused otherwise.
     pub number: u32,
 }
 
@@ -144,7 +145,7 @@ impl Endpoint {
             return Err(call.again());
         }
         let (received, next) = copy_datagram(&receive, view.region(), start..readable, parts)?;
-        // As in the kernel, one that cannot be copied is lost.
+        // As in the kernel, a datagram that cannot be copied is lost.
         if take && receive.advance(next) {
             call.ring(Direction::Receive);
         }
@@ -227,7 +228,7 @@ impl Endpoint {
         // Full buffers, one piece from the open buffer, its remnant, and one shorter than `least`.
         let most = total / buffer_bytes + 4;
         if send.room() < most {
-            // An event must come once there is room, unless it came meanwhile.
+            // An event must come once there is room, unless there is room already.
             self.can_send(&call, view.levels());
             if send.room() < most {
                 return Err(call.again());
@@ -235,7 +236,7 @@ impl Endpoint {
         }
         let mut place = Place::default();
         let mut done = 0;
-        // All of it is carved under one lock, or none.
+        // The spans for the whole datagram are taken under one lock, or none.
         let mut lane = driver.lane.lock(driver.tag()).map_err(reentered)?;
         if !lane.can_carve(total, least) {
             self.inner.session.starve(self.id());
@@ -247,7 +248,7 @@ impl Endpoint {
         while done < total {
             let Some(Carved { span, last }) = lane.carve(total - done, least.min(total - done))
             else {
-                // The stock was there under this lock; it cannot have shrunk.
+                // The stock was checked under this lock, so it cannot have shrunk.
                 return Err(Errno::PROTO);
             };
             let mut rest = span;
@@ -274,15 +275,15 @@ impl Endpoint {
     }
 }
 
-/// Copies the first of the `waiting` datagrams; returns it, unless the memory for it cannot be written, and
-/// where the next begins.
+/// Copies the first of the `waiting` datagrams. Returns it, unless the destination cannot be
+/// written, and the start of the next one.
 fn copy_datagram(
     receive: &ReceiveGuard<'_>,
     region: &shm::region::Region,
     waiting: Range<u64>,
     parts: &mut [IoSliceMut<'_>],
 ) -> Result<(Option<ReceivedDatagram>, u64), Errno> {
-    // `PROTO`: the engine broke its word.
+    // `PROTO`: the engine violated the contract.
     let (first, mut more) = receive.datagram(waiting.start).ok_or(Errno::PROTO)?;
     let (header, mut payload): (_, Span) =
         DatagramHeader::split(region, first).ok_or(Errno::PROTO)?;

@@ -1,4 +1,4 @@
-//! A lane with its wake-ups: rings the engine, makes requests and matches their replies.
+//! A lane and its wakeups: rings the engine, sends requests and matches their replies.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use shm::request::{Reply, Request};
 
 use crate::backoff::Backoff;
 
-/// A mutex is only poisoned by a panic of ours in between, which leaves nothing half done.
+/// Only a panic of ours poisons a mutex, and that leaves nothing half done.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -24,7 +24,8 @@ fn thread_number() -> u32 {
     thread_local! {
         static OWN: Cell<u32> = const { Cell::new(0) };
     }
-    // A thread that is ending shares a number with others that are; they only wait for each other.
+    // A thread that is ending shares a number with others that are ending; they only wait for each
+    // other.
     OWN.try_with(|own| {
         if own.get() == 0 {
             own.set(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -34,12 +35,12 @@ fn thread_number() -> u32 {
     .unwrap_or(0)
 }
 
-/// A call from a signal handler into the socket that the handler interrupted: try again later.
+/// A signal handler called into the socket whose call it interrupted: try again later.
 pub(crate) fn reentered(_: Reentered) -> Errno {
     Errno::AGAIN
 }
 
-/// Lets a worker that runs in the same thread take a turn.
+/// Lets a worker in the same thread take a turn.
 #[derive(Clone)]
 pub(crate) struct Pump(pub Arc<dyn Fn() + Send + Sync>);
 
@@ -49,7 +50,7 @@ impl std::fmt::Debug for Pump {
     }
 }
 
-/// A lane and its wake-ups.
+/// A lane and its wakeups.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub lane: ClientLane,
@@ -62,7 +63,7 @@ pub(crate) struct Driver {
     pump: Option<Pump>,
     calls: Mutex<()>,
     caller: AtomicU64,
-    /// Requests of signal handlers that came in between, for the next call to make.
+    /// Requests of interrupting signal handlers, for the next call to send.
     deferred: Mutex<Vec<Request>>,
     has_deferred: AtomicBool,
 }
@@ -82,12 +83,12 @@ impl Driver {
         }
     }
 
-    /// Has waits call `pump` instead.
+    /// Makes waits call `pump` instead.
     pub fn pumped(self, pump: Pump) -> Self {
         Self { pump: Some(pump), ..self }
     }
 
-    /// Waits for the engine. `true`: it is getting long.
+    /// Waits for the engine. `true`: the wait is getting long.
     fn wait(&self, backoff: &mut Backoff) -> bool {
         match &self.pump {
             Some(_) => {
@@ -98,7 +99,7 @@ impl Driver {
         }
     }
 
-    /// Gives an engine that runs in this thread its turn; others answer by themselves.
+    /// Gives a turn to an engine in this thread; other engines run by themselves.
     pub fn let_engine_answer(&self) {
         if let Some(pump) = &self.pump {
             (pump.0)();
@@ -114,24 +115,24 @@ impl Driver {
         self.lane.worker_cpu().is_some_and(|cpu| cpu == rustix::thread::sched_getcpu() as u32)
     }
 
-    /// Does what ringing left to do.
+    /// Finishes a ring.
     pub fn ring_out(&self, rung: Rung) {
         match rung {
-            // Whoever rings waits for room before this.
+            // The caller waits for room before this.
             Rung::Enough | Rung::Full => {}
-            // What runs on the worker's CPU has been given it, and may as well finish first.
+            // The worker on this CPU has yielded to this thread, which may as well finish first.
             Rung::GivesWay if self.shares_cpu() => {}
             Rung::GivesWay => self.resume_worker(),
             Rung::WritePipe => {
                 // A full buffer wakes the engine as well as one more byte; an engine that is gone
-                // is found out by its hang-up.
+                // is detected by its hang-up.
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 let _ = rustix::net::send(&self.bell, &[1], flags);
             }
         }
     }
 
-    /// This thread stops running: a worker that has given way to it goes on.
+    /// This thread stops running: a worker that has yielded to it resumes.
     pub fn resume_worker(&self) {
         self.ring_out(self.lane.resume_worker());
     }
@@ -141,7 +142,7 @@ impl Driver {
         self.ring_when_free(|| self.lane.ring(endpoint, direction), is_alive);
     }
 
-    /// Rings as soon as there is room for a doorbell, or not at all where the engine is gone.
+    /// Rings as soon as there is room for a doorbell, or not at all if the engine is gone.
     fn ring_when_free(&self, mut ring: impl FnMut() -> Rung, is_alive: &dyn Fn() -> bool) {
         let mut rung = ring();
         if rung == Rung::Full {
@@ -156,7 +157,7 @@ impl Driver {
         self.ring_out(rung);
     }
 
-    /// Makes a request and waits for its reply, as long as `is_alive`.
+    /// Sends a request and waits for its reply, as long as `is_alive`.
     pub fn call(&self, request: &Request, is_alive: &dyn Fn() -> bool) -> Result<Reply, Errno> {
         let own = u64::from(thread_number());
         if own != 0 && self.caller.load(Ordering::Relaxed) == own {
@@ -175,7 +176,7 @@ impl Driver {
         let mut backoff = Backoff::new(self.shares_cpu());
         let serial = loop {
             let mut lane = self.lane.lock(tag).map_err(reentered)?;
-            // Replies that nobody waits for.
+            // Replies without a waiting caller.
             while lane.take_reply().is_some() {}
             if let Some(serial) = lane.push_request(request) {
                 self.ring_when_free(|| lane.ring_requests(), is_alive);
@@ -202,7 +203,7 @@ impl Driver {
         }
     }
 
-    /// Makes the requests that signal handlers had to leave.
+    /// Sends the requests that signal handlers had to defer.
     fn make_deferred(&self, is_alive: &dyn Fn() -> bool) {
         if self.has_deferred.swap(false, Ordering::Acquire) {
             let deferred = std::mem::take(&mut *locked(&self.deferred));
@@ -210,16 +211,16 @@ impl Driver {
         }
     }
 
-    /// Makes a request whose reply nobody waits for.
+    /// Sends a request without waiting for its reply.
     pub fn post(&self, request: &Request, is_alive: &dyn Fn() -> bool) {
         let mut backoff = Backoff::new(self.shares_cpu());
         loop {
-            // A caller may be waiting for a reply, so only its own thread takes replies; here only
-            // when nobody does.
+            // A waiting caller takes its own reply; other replies are taken here only if no caller
+            // waits.
             let calls = self.calls.try_lock();
             let Ok(mut lane) = self.lane.lock(self.tag()) else {
-                // Whoever was interrupted by this is not in the middle of deferring, but may be
-                // making what was deferred; then there is nowhere to leave it.
+                // The thread interrupted by this is not deferring, but may be sending deferred
+                // requests; then this one cannot be deferred.
                 if let Ok(mut deferred) = self.deferred.try_lock() {
                     deferred.push(*request);
                     self.has_deferred.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Endpoints: connections, listeners and datagram sockets as a program holds them.
+//! Endpoints: a program's connections, listeners and datagram sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::errors::Errors;
 use crate::session::{Session, unspecified};
 use crate::share::Left;
 
-/// An endpoint's number, unique among those of the session that are open.
+/// An endpoint's number, unique among the open ones of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(pub u32);
 
@@ -31,18 +31,18 @@ pub enum Kind {
     Listener,
     /// A UDP socket.
     Datagram,
-    /// Frames.
+    /// A raw endpoint for frames.
     Raw,
-    /// An endpoint of messages; see [`message`](crate::message).
+    /// A message endpoint; see [`message`](crate::message).
     Messages,
 }
 
 /// Which directions to shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Nothing more will be read.
+    /// No more reads.
     Read,
-    /// Nothing more will be written; the peer sees the end after what was.
+    /// No more writes; the peer sees the end of the stream after the data already written.
     Write,
     /// Both.
     Both,
@@ -59,22 +59,22 @@ impl From<How> for rustix::net::Shutdown {
 }
 
 bitflags::bitflags! {
-    /// What poll(2) would say.
+    /// The events of poll(2).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Readiness: u8 {
-        /// Reading (accepting) brings something, if only the end or an error.
+        /// A read (or accept) returns something, possibly the end of the stream or an error.
         const IN = 1;
-        /// Writing takes something.
+        /// There is room to write.
         const OUT = 2;
         /// The peer has closed its side.
         const RDHUP = 4;
         /// Both sides are closed.
         const HUP = 8;
-        /// An error waits to be taken.
+        /// There is an error to take.
         const ERR = 16;
-        /// Urgent data lies ahead.
+        /// There is urgent data to read.
         const PRI = 32;
-        /// Times that were asked for wait to be taken ([`Endpoint::take_stamp`]).
+        /// Requested timestamps are available ([`Endpoint::take_stamp`]).
         const STAMPS = 64;
     }
 }
@@ -84,13 +84,13 @@ bitflags::bitflags! {
 pub struct Accepted {
     /// Its endpoint.
     pub endpoint: Endpoint,
-    /// Who connected.
+    /// The peer's address.
     pub remote: SocketAddr,
-    /// To which of our addresses.
+    /// The local address.
     pub local: SocketAddr,
 }
 
-/// Flags that threads share in the endpoint's area.
+/// Flags in the endpoint's area, shared by threads.
 const SHUT_READ: u64 = 1;
 const SHUT_WRITE: u64 = 2;
 const URGENT_INLINE: u64 = 4;
@@ -117,20 +117,20 @@ pub struct Endpoint {
 pub(crate) struct Inner {
     pub session: Arc<Session>,
     pub kind: Kind,
-    /// One for each worker; of streams, one.
+    /// One for each worker; a stream has one.
     parts: Vec<Part>,
     pub addresses: Mutex<Addresses>,
-    /// As the program has set it; 0 while it tunes itself.
+    /// Set by the program; 0 while it is tuned automatically.
     send_limit: AtomicU64,
-    /// Where the frames that writes are gathered in are counted from, where there is a limit.
+    /// Stream offset at which the frame that collects writes begins, if there is a limit.
     frames_from: AtomicU64,
-    /// Bytes that must have come before reading is announced.
+    /// Bytes that must have arrived before the endpoint is readable.
     low_water: AtomicU64,
-    /// Reports of errors of a datagram endpoint, once they are expected.
+    /// Error reports of a datagram endpoint, once they are enabled.
     pub errors: Mutex<Errors>,
     pub sorts: AtomicBool,
-    /// Calls in progress, and whether it is closed. The last call to leave a closed endpoint gives
-    /// it back to the engine, so that none ever touches an area that is somebody else's by then.
+    /// Number of calls in progress, and whether it is closed. The last call to leave a closed
+    /// endpoint returns it to the engine, so that no call touches an area that has a new owner.
     gate: AtomicU64,
 }
 
@@ -167,18 +167,18 @@ impl Call<'_> {
         self.inner.session.again()
     }
 
-    /// Tells the engine.
+    /// Rings the doorbell.
     pub fn ring(&self, direction: Direction) {
         let session = &self.inner.session;
         self.driver().ring(self.view().index(), direction, &|| session.probe());
     }
 
-    /// Asks the engine.
+    /// Sends a request to the engine.
     pub fn ask(&self, request: &Request) -> Result<Reply, Errno> {
         self.inner.session.call(self.inner.primary().worker, request)
     }
 
-    /// The error that waits, if it has not been reported.
+    /// The pending error, if it has not been reported.
     pub fn error(&self, levels: &Levels) -> Option<Errno> {
         (levels.errno != 0 && self.view().report_error(levels.errors))
             .then(|| Errno::from_raw_os_error(i32::from(levels.errno)))
@@ -196,8 +196,8 @@ impl Call<'_> {
         self.view().flags() & URGENT_INLINE != 0
     }
 
-    /// Bytes that may be written and not acknowledged, by the program's wish, by what the path
-    /// carries and by what is left.
+    /// Maximum unacknowledged bytes: by the program's limit, by the capacity of the path and by the
+    /// free buffers.
     pub fn send_limit(&self) -> u64 {
         let wished = self.inner.send_limit.load(Ordering::Relaxed);
         let geometry = self.view().region().geometry();
@@ -210,12 +210,12 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the program has said how much may be written ahead.
+    /// Whether the program has set a limit of unacknowledged bytes.
     pub fn is_send_limited(&self) -> bool {
         self.inner.send_limit.load(Ordering::Relaxed) > 0
     }
 
-    /// Where these are counted from: `at` from now on, if something is said.
+    /// The offset at which these are counted; sets it to `at`, if given.
     pub fn frames_from(&self, at: Option<u64>) -> u64 {
         match at {
             Some(at) => {
@@ -226,7 +226,7 @@ impl Call<'_> {
         }
     }
 
-    /// Bytes of the frames that writes are gathered in.
+    /// Size of the frames that collect writes.
     pub fn frame_bytes(&self) -> u64 {
         match self.view().unsent_limit() {
             (_, _, 0) => FRAME_BYTES_MAX,
@@ -234,7 +234,7 @@ impl Call<'_> {
         }
     }
 
-    /// Bytes that may still be unacknowledged when writing is announced: a third of the limit is
+    /// Unacknowledged bytes at or below which the endpoint is writable: a third of the limit is
     /// free then, as in the kernel.
     fn wakes_at(&self) -> u64 {
         let limit = self.send_limit();
@@ -248,27 +248,27 @@ impl Call<'_> {
     }
 }
 
-/// Bytes that a read would bring. A byte out of band alone is nothing to read.
+/// Bytes that a read would return. An out-of-band byte alone does not count.
 fn come(call: &Call<'_>, levels: &Levels) -> u64 {
     let consumed = call.view().consumed();
     let at_mark = levels.urgent == consumed + 1 && !call.has_urgent_inline();
     levels.readable.saturating_sub(consumed + u64::from(at_mark))
 }
 
-/// What the kernel charges for a frame beside its bytes (the least `truesize` of a segment).
+/// The kernel's overhead of a frame (the minimum `truesize` of a segment).
 pub(crate) const FRAME_COST: u64 = 832;
-/// The largest frame, while the engine has not said.
+/// Maximum size of a frame, until the engine reports it.
 const FRAME_BYTES_MAX: u64 = 65_536;
-/// The least that a program can say: SOCK_MIN_SNDBUF.
+/// Minimum limit that a program can set: SOCK_MIN_SNDBUF.
 pub const SEND_LIMIT_MIN: u64 = 4608;
 
 impl Inner {
     fn primary(&self) -> &Part {
-        // `Endpoint::new` makes none without.
+        // `Endpoint::new` always creates one.
         &self.parts[0]
     }
 
-    /// Gives the endpoint back, once.
+    /// Returns the endpoint to the engine, once.
     fn finish(&self, flags: u64) {
         let finished = self.gate.compare_exchange(
             flags,
@@ -340,27 +340,27 @@ impl Endpoint {
         Some(Self { inner: Arc::new(inner) })
     }
 
-    /// Its number, as [`Session::take_events`] says it.
+    /// Its number, as in [`Session::take_events`].
     pub fn id(&self) -> EndpointId {
         EndpointId(self.inner.primary().view.index())
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         self.inner.kind
     }
 
-    /// The session it belongs to.
+    /// Its session.
     pub fn session(&self) -> &Arc<Session> {
         &self.inner.session
     }
 
-    /// Our address.
+    /// The local address.
     pub fn local(&self) -> SocketAddr {
         locked(&self.inner.addresses).local
     }
 
-    /// The peer's address; `None` when there is none.
+    /// The peer's address, if there is one.
     pub fn remote(&self) -> Option<SocketAddr> {
         let Addresses { remote, .. } = *locked(&self.inner.addresses);
         (remote != unspecified(remote)).then_some(remote)
@@ -397,7 +397,7 @@ impl Endpoint {
                     return Ok(Accepted { endpoint, remote, local });
                 }
                 Ok(_) => return Err(Errno::PROTO),
-                // Another session was faster.
+                // Another session took it.
                 Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(errno),
             }
@@ -405,17 +405,17 @@ impl Endpoint {
         Err(call.again())
     }
 
-    /// What poll(2) would say now. Where OUT is missing, the engine has been asked for an event
-    /// once it comes.
+    /// The current events of poll(2). If OUT is not among them, the engine has been asked for an
+    /// event when there is room.
     pub fn readiness(&self) -> Readiness {
         self.readiness_among(Readiness::all())
     }
 
-    /// The same for one who wants to know of `asked` (and errors) only: without OUT among it, room
-    /// is neither looked at nor asked for.
+    /// The same for a caller interested only in `asked` (and errors): without OUT, room is neither
+    /// checked nor requested.
     pub fn readiness_among(&self, asked: Readiness) -> Readiness {
         match self.call() {
-            // A closed one; or an engine that is gone, or not ours.
+            // The endpoint is closed, or the engine is gone or belongs to another process.
             Err(_) => {
                 Readiness::IN | Readiness::OUT | Readiness::RDHUP | Readiness::ERR | Readiness::HUP
             }
@@ -430,9 +430,9 @@ impl Endpoint {
                 }
                 Kind::Stream => self.stream_readiness(&call, asked),
                 Kind::Datagram => self.datagram_readiness(&call, asked),
-                // Its rings tell, which `raw` looks at.
+                // `raw` checks its rings.
                 Kind::Raw => Readiness::empty(),
-                // Its own type tells.
+                // Its own type checks it.
                 Kind::Messages => Readiness::empty(),
             },
         }
@@ -444,7 +444,7 @@ impl Endpoint {
         let consumed = view.consumed();
         let ended = levels.status.intersects(Status::ERROR | Status::HANGUP);
         if levels.status.contains(Status::MOVED) {
-            // Whoever calls finds out what is ready in its place.
+            // The caller finds out which.
             return Readiness::IN | Readiness::OUT;
         }
         let mut readiness = Readiness::empty();
@@ -454,7 +454,7 @@ impl Endpoint {
             readiness |= Readiness::IN | Readiness::RDHUP;
         }
         let come = come(call, &levels);
-        // No more comes into a window that is used up, however much the program wants to have.
+        // No more arrives once the window is used up, however much the program waits for.
         let least = match levels.status.contains(Status::WINDOW_USED) {
             true => 1,
             false => self.low_water(),
@@ -476,7 +476,7 @@ impl Endpoint {
         if !asked.contains(Readiness::OUT) {
             return readiness;
         }
-        // The first write opens the connection; from then on it is being opened.
+        // The first write opens the connection; after that it is connecting.
         let opens = levels.status.contains(Status::AWAITS_DATA) && view.written() == 0;
         let connected = levels.status.contains(Status::CONNECTED) || opens;
         if ended || connected && (call.is_shut_for_writing() || self.can_send(call, levels)) {
@@ -485,8 +485,8 @@ impl Endpoint {
         readiness
     }
 
-    /// Bytes that must have come before reading is announced, and that a blocking read waits for
-    /// (SO_RCVLOWAT).
+    /// Bytes that must have arrived before the endpoint is readable, and for which a blocking read
+    /// waits (SO_RCVLOWAT).
     pub fn low_water(&self) -> u64 {
         self.inner.low_water.load(Ordering::Relaxed)
     }
@@ -500,8 +500,8 @@ impl Endpoint {
         self.set_option(OptionName::ReceiveLowWater, bytes.max(1))
     }
 
-    /// Whether one who has seen `seen` bytes, and waits for more, has something to do: more have
-    /// come, or none will.
+    /// Whether a caller that has seen `seen` bytes and waits for more has something to do: more
+    /// have arrived, or none will.
     pub fn is_beyond(&self, seen: u64) -> bool {
         let Ok(call) = self.call() else { return true };
         let levels = call.view().levels();
@@ -509,7 +509,7 @@ impl Endpoint {
         come(&call, &levels) > seen || levels.status.intersects(ends) || call.is_shut_for_reading()
     }
 
-    /// What TCP_INQ tells after a read: the bytes that wait, one more once the peer has closed.
+    /// The value of TCP_INQ after a read: the unread bytes, plus one once the peer has closed.
     pub fn queue_hint(&self) -> u64 {
         let Ok(call) = self.call() else { return 0 };
         let levels = call.view().levels();
@@ -517,7 +517,7 @@ impl Endpoint {
         waiting + u64::from(levels.status.contains(Status::PEER_CLOSED))
     }
 
-    /// Whether there is room to send, asking for an event if not.
+    /// Whether there is room to send; requests an event if not.
     pub(crate) fn can_send(&self, call: &Call<'_>, levels: Levels) -> bool {
         let view = call.view();
         let slots = u64::from(view.region().geometry().send_slots);
@@ -536,7 +536,7 @@ impl Endpoint {
         };
         let mut room = has_room(&levels);
         if by_bytes && levels.status.contains(Status::UNSENT_LIMITED) {
-            // The engine tells by itself when half of it is gone.
+            // The engine sends an event when half of it is sent.
             let (sent, most, _) = view.unsent_limit();
             room &= view.written().saturating_sub(sent) * 2 < u64::from(most);
         }
@@ -550,7 +550,7 @@ impl Endpoint {
         room
     }
 
-    /// The error that waits, and takes it (SO_ERROR).
+    /// Takes the pending error (SO_ERROR).
     pub fn take_error(&self) -> Option<Errno> {
         match self.call() {
             Ok(call) if self.inner.kind == Kind::Datagram => {
@@ -562,8 +562,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether the connection is no longer this endpoint's, but a socket's of the kernel that another
-    /// process has made of it. Reading and writing fail with ESTALE then.
+    /// Whether the connection was moved to a kernel socket for another process. Reads and writes
+    /// then fail with ESTALE.
     pub fn is_moved(&self) -> bool {
         self.call().is_ok_and(|call| call.view().status().contains(Status::MOVED))
     }
@@ -573,32 +573,32 @@ impl Endpoint {
         self.call().is_ok_and(|call| call.view().levels().status.contains(Status::CONNECTED))
     }
 
-    /// Whether no connection is left: it could not be made, failed, or both sides have closed.
+    /// Whether there is no connection any more: it failed, or both sides have closed.
     pub fn has_ended(&self) -> bool {
         self.call().map_or(true, |call| call.view().levels().status.contains(Status::ENDED))
     }
 
-    /// Whether the engine has taken a UDP socket's port back, so that only the kernel serves it.
+    /// Whether the engine has given up a UDP socket's port, so that only the kernel serves it.
     pub fn is_revoked(&self) -> bool {
-        // Every datagram asks: no call enters. The area is this endpoint's if the endpoint is open after
-        // the look.
+        // Checked for every datagram, so without entering a call. The area belongs to this endpoint
+        // if the endpoint is open after the check.
         let revoked = self.inner.primary().view.status().contains(Status::HANGUP);
         revoked
             && self.inner.session.usable().is_ok()
             && self.inner.gate.load(Ordering::Acquire) & CLOSED == 0
     }
 
-    /// Whether the peer has acknowledged the end of what was sent, or never will.
+    /// Whether the peer has acknowledged the end of the sent data, or never will.
     pub fn is_end_acknowledged(&self) -> bool {
         self.call().map_or(true, |call| call.view().levels().status.contains(Status::END_ACKED))
     }
 
-    /// Whether its SYN waits for the first data, which goes with it.
+    /// Whether its SYN waits for the first data, to carry it.
     pub fn awaits_data(&self) -> bool {
         self.call().is_ok_and(|call| call.view().levels().status.contains(Status::AWAITS_DATA))
     }
 
-    /// Bytes that go with the SYN which waits for them.
+    /// Bytes that fit into the SYN that waits for them.
     pub fn opening_room(&self) -> usize {
         let room = self.call().map_or(0, |call| call.view().send_room());
         usize::try_from(room).unwrap_or(usize::MAX)
@@ -612,7 +612,7 @@ impl Endpoint {
         self.set_option(OptionName::FastOpen, 0)
     }
 
-    /// Its workers and its number with each.
+    /// Its workers, and its number at each.
     pub(crate) fn places(&self) -> impl Iterator<Item = (usize, u32)> {
         self.inner.parts.iter().map(|part| (part.worker, part.view.index()))
     }
@@ -630,14 +630,14 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Bytes that can be read at once (FIONREAD); of a datagram socket, those of the next
+    /// Bytes that can be read at once (FIONREAD); of a datagram socket, the size of the next
     /// datagram.
     pub fn readable_bytes(&self) -> u64 {
         let Ok(call) = self.call() else { return 0 };
         match self.inner.kind {
             Kind::Stream => {
                 let (levels, consumed) = (call.view().levels(), call.view().consumed());
-                // Up to the mark, where reading will stop.
+                // Up to the urgent mark, where reading stops.
                 let is_ahead = levels.urgent > consumed && levels.urgent <= levels.readable;
                 let end = match is_ahead && !call.has_urgent_inline() {
                     true => levels.urgent - 1,
@@ -650,8 +650,8 @@ impl Endpoint {
         }
     }
 
-    /// Bytes written and not yet acknowledged by the peer (SIOCOUTQ); datagrams not yet sent. An
-    /// end of the stream that the peer has not acknowledged counts as one byte.
+    /// Bytes written and not acknowledged by the peer (SIOCOUTQ); of a datagram socket, those not
+    /// yet sent. An unacknowledged end of the stream counts as one byte.
     pub fn unacknowledged_bytes(&self) -> u64 {
         match self.call() {
             Ok(call) if !call.is_shut_for_writing() || self.inner.kind != Kind::Stream => {
@@ -663,12 +663,12 @@ impl Endpoint {
         }
     }
 
-    /// Bytes of a stream that are not yet sent (SIOCOUTQNSD).
+    /// Bytes of a stream that have not been sent (SIOCOUTQNSD).
     pub fn unsent_bytes(&self) -> u64 {
         self.call_as(Kind::Stream).map_or(0, |call| self.not_yet(&call, OptionName::SentEnd))
     }
 
-    /// What of the written stream, with its end, lies behind what an option tells.
+    /// The distance from the position returned by an option to the end of the written stream.
     fn not_yet(&self, call: &Call<'_>, option: OptionName) -> u64 {
         let end = call.view().written() + u64::from(call.is_shut_for_writing());
         end.saturating_sub(self.option(option).unwrap_or(end))
@@ -678,17 +678,17 @@ impl Endpoint {
     //# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much
     //# urgent data remains to be read from the connection, or at least to determine whether more
     //# urgent data remains to be read [19].
-    /// Whether the next byte to be read is the urgent one (SIOCATMARK).
+    /// Whether the next byte to read is the urgent one (SIOCATMARK).
     pub fn is_at_mark(&self) -> bool {
         self.call().is_ok_and(|call| call.view().levels().urgent == call.view().consumed() + 1)
     }
 
-    /// One past the peer's urgent byte, as offset in the stream; 0 for none.
+    /// One past the peer's urgent byte, as an offset in the stream; 0 for none.
     pub fn urgent_end(&self) -> u64 {
         self.call().map_or(0, |call| call.view().levels().urgent)
     }
 
-    /// Where what has been received ends: of a stream in bytes, of a datagram endpoint in its entries.
+    /// End of the received data: of a stream in bytes, of a datagram endpoint in its entries.
     pub fn received_end(&self) -> u64 {
         let Ok(_call) = self.call() else { return 0 };
         self.inner.parts.iter().map(|part| part.view.levels().readable).sum()
@@ -708,21 +708,21 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Limits the bytes written and not acknowledged, as the kernel counts them: with what it takes
-    /// to hold them (twice what a program says by SO_SNDBUF).
+    /// Limits the written, unacknowledged bytes, counted as in the kernel, including overhead
+    /// (twice the value of SO_SNDBUF).
     pub fn set_send_limit(&self, bytes: u64) {
         self.inner.send_limit.store(bytes.max(SEND_LIMIT_MIN), Ordering::Relaxed);
     }
 
-    /// The limit of bytes written and not acknowledged that was set; `None` while it tunes itself.
+    /// The limit of unacknowledged bytes, if one was set; `None` while it is tuned automatically.
     pub fn send_limit(&self) -> Option<u64> {
         Some(self.inner.send_limit.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
     }
 
-    /// Sets an option. It holds for every later call on this endpoint.
+    /// Sets an option for all later calls on this endpoint.
     ///
-    /// The engine is not waited for where the value alone decides the answer: servers set several
-    /// options on each connection that they accept, and each round trip costs as much as a request.
+    /// Does not wait for the engine if the value alone determines the answer: servers set several
+    /// options on each accepted connection, and each round trip costs as much as a request.
     ///
     /// # Errors
     /// EINVAL for a value that the option does not take, EBADF on a closed endpoint, and what the
@@ -883,12 +883,14 @@ impl Endpoint {
         if self.inner.kind == Kind::Stream && !levels.status.contains(Status::CONNECTED) {
             return Err(Errno::NOTCONN);
         }
-        // A stream's reader only no longer waits, as in the kernel: what comes can still be read.
+        // A stream's reader only stops waiting, as in the kernel: data that arrives can still be
+        // read.
         if how != How::Write
             && call.view().raise_flags(SHUT_READ) & SHUT_READ == 0
             && self.inner.kind != Kind::Stream
         {
-            // Under the lock: nobody may still be copying from the pages that the engine takes back.
+            // Under the lock: no thread may still be copying from the pages that the engine takes
+            // back.
             drop(call.view().lock_receive(call.driver().tag()).map_err(reentered)?);
             let endpoint = call.view().index();
             self.inner
@@ -901,7 +903,7 @@ impl Endpoint {
                 return Err(Errno::STALE);
             }
             if self.inner.kind == Kind::Stream {
-                // Writing leaves the last slot for this.
+                // Writes leave the last slot free for this.
                 send.push(DescriptorKind::Fin, DescriptorFlags::empty(), Span::default());
                 call.ring(Direction::Send);
             }
@@ -909,8 +911,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Closes the endpoint: what was written is delivered; received bytes not read make it a
-    /// reset, as with the kernel. Calls in progress end first; later ones get EBADF.
+    /// Closes the endpoint: written data is delivered; unread received bytes cause a reset, as in
+    /// the kernel. Calls in progress finish first; later ones fail with EBADF.
     pub fn close(&self) {
         self.inner.close(0);
     }

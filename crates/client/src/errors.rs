@@ -1,5 +1,5 @@
-//! Reports of errors of a datagram endpoint (IP_RECVERR): they come in its receive queue among the
-//! datagrams, and wait here until they are asked for.
+//! Error reports of a datagram endpoint (IP_RECVERR): they arrive in its receive queue among the
+//! datagrams, and are kept here until the program reads them.
 
 use std::collections::VecDeque;
 use std::io::{IoSliceMut, Write};
@@ -14,42 +14,42 @@ use crate::driver::locked;
 use crate::endpoint::{Call, Endpoint, Kind};
 use crate::memory::{self, Access};
 
-/// Reports kept for a program that does not read them; the kernel keeps as many as fit SO_RCVBUF.
+/// Maximum number of unread reports; the kernel's limit is SO_RCVBUF.
 const REPORTS_MAX: usize = 128;
 
-/// A report, with what came back of the datagram.
+/// A report, with the quoted part of the datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorReceived {
-    /// What went wrong.
+    /// The error.
     pub report: ErrorReport,
-    /// Where the datagram was sent to.
+    /// Destination of the datagram.
     pub remote: SocketAddr,
-    /// From which of our addresses.
+    /// Local address from which it was sent.
     pub local: SocketAddr,
     /// Type of service and TTL of the message.
     pub tos: u8,
     /// See `tos`.
     pub ttl: u8,
-    /// Through which of the engine's interfaces it came, plus one; 0 unknown.
+    /// The engine's interface through which the error came, plus one; 0 if unknown.
     pub interface: u32,
-    /// The datagram's payload as far as it came back; of one that was sent the whole packet, from its
-    /// link's header on, where it was to be quoted.
+    /// The quoted part of the datagram's payload; for a transmit report the whole packet from its
+    /// link header on, if requested.
     pub payload: Vec<u8>,
-    /// When it came or was sent, nanoseconds of the monotonic clock, as far as it is known.
+    /// Time of arrival or sending in nanoseconds of the monotonic clock, if known.
     pub at_ns: Option<u64>,
 }
 
-/// What was found among the datagrams.
+/// The reports found among the datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
-    /// The receive queue was looked through so far.
+    /// The receive queue was searched up to here.
     looked: u64,
-    /// Where reports lie in it that were taken out of turn, and where what follows begins.
+    /// Positions of reports taken out of turn, and of what follows each.
     holes: VecDeque<(u64, u64)>,
     waiting: VecDeque<ErrorReceived>,
-    /// What the next call fails with.
+    /// The error of the next call.
     pending: Option<Errno>,
-    /// Reports that found no room.
+    /// Reports for which there was no room.
     left_out: u64,
 }
 
@@ -67,20 +67,22 @@ impl Errors {
 }
 
 impl Endpoint {
-    /// From now on reports are told from datagrams. Before the engine is asked for them.
+    /// Enables the separation of reports from datagrams. To be called before the engine is asked
+    /// for reports.
     pub fn expect_errors(&self) {
         self.inner.sorts.store(true, Ordering::Relaxed);
     }
 
-    /// Reports that were left out, as [`REPORTS_MAX`] of them wait to be read.
+    /// Reports dropped because [`REPORTS_MAX`] were unread.
     pub fn errors_left_out(&self) -> u64 {
         locked(&self.inner.errors).left_out
     }
 
-    /// Takes the reports out from among the datagrams that have come, and says up to where: what the
-    /// engine adds meanwhile lies beyond, and may be reports.
+    /// Takes the reports out from among the received datagrams, and returns the position reached:
+    /// entries that the engine adds meanwhile are after it, and may be reports.
     pub(crate) fn sort(&self, call: &Call<'_>, receive: &mut ReceiveGuard<'_>) -> u64 {
-        // Before it is looked whether there are reports: who asks for them says so here first.
+        // Read before checking whether reports are enabled, because they are enabled before the
+        // engine is asked.
         let readable = receive.readable();
         if !self.inner.sorts.load(Ordering::Relaxed) {
             return readable;
@@ -90,7 +92,7 @@ impl Endpoint {
         let mut at = errors.looked.max(consumed);
         while at < readable {
             let start = at;
-            // A broken word is found again by who receives it.
+            // The receiving call detects the violation again.
             let Some(found) = take_report(call, receive, &mut at, readable) else { break };
             if let Some(report) = found {
                 errors.add(report);
@@ -108,8 +110,8 @@ impl Endpoint {
         readable
     }
 
-    /// Notes the reports that have come. Up to where nothing but datagrams is left to read: `readable`,
-    /// which was looked at before, where none are expected.
+    /// Records the reports that have arrived. Returns the position up to which there are only
+    /// datagrams: `readable`, read earlier, if reports are not enabled.
     pub(crate) fn note_errors(&self, call: &Call<'_>, readable: u64) -> u64 {
         if self.inner.sorts.load(Ordering::Relaxed)
             && let Ok(mut receive) = call.view().lock_receive(call.driver().tag())
@@ -119,7 +121,7 @@ impl Endpoint {
         readable
     }
 
-    /// Whether a report waits, or an error that one has left.
+    /// Whether there is a report, or an error caused by one.
     pub(crate) fn has_errors(&self) -> bool {
         if !self.inner.sorts.load(Ordering::Relaxed) {
             return false;
@@ -128,7 +130,7 @@ impl Endpoint {
         !errors.waiting.is_empty() || errors.pending.is_some()
     }
 
-    /// The error that a call on a datagram endpoint fails with, once.
+    /// The error with which a call on a datagram endpoint fails, once.
     pub(crate) fn datagram_error(&self, call: &Call<'_>) -> Option<Errno> {
         let pending = match self.inner.sorts.load(Ordering::Relaxed) {
             true => locked(&self.inner.errors).pending.take(),
@@ -137,7 +139,7 @@ impl Endpoint {
         pending.or_else(|| call.error(&call.view().levels()))
     }
 
-    /// Adds a report of what was noticed on this side.
+    /// Adds a report of an error found on this side.
     pub fn add_error(&self, received: ErrorReceived) {
         locked(&self.inner.errors).add(received);
     }
@@ -155,7 +157,7 @@ impl Endpoint {
         self.note_errors(&call, 0);
         let mut errors = locked(&self.inner.errors);
         let received = errors.waiting.pop_front().ok_or_else(|| call.again())?;
-        // As the kernel has it: what is read is told no more, and what is next is.
+        // As in the kernel: reading a report clears its error, and the next one is set.
         let next = errors.waiting.front().filter(|next| next.report.kind != 0);
         let next = next.map(|next| Errno::from_raw_os_error(next.report.errno as i32));
         if next.is_some() || received.report.kind != 0 {
@@ -167,7 +169,7 @@ impl Endpoint {
     }
 }
 
-/// Copies as much as there is room for in memory that can be written, and says how much that is.
+/// Copies as much as fits into writable memory, and returns its length.
 pub(crate) fn scatter(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) -> usize {
     let mut rest = bytes;
     for part in parts {
@@ -180,8 +182,8 @@ pub(crate) fn scatter(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) -> usize {
     bytes.len() - rest.len()
 }
 
-/// Looks at the datagram at `at`, and moves behind it. `None` when the engine broke its word or
-/// it is not there whole, `Some(None)` when it is a datagram.
+/// Reads the datagram at `at`, and advances past it. `None` if the engine violated the contract or
+/// the datagram is incomplete, `Some(None)` if it is not a report.
 fn take_report(
     call: &Call<'_>,
     receive: &ReceiveGuard<'_>,

@@ -1,6 +1,6 @@
-//! A session with a worker in the same thread: for simulation. Everything is as in a real one
-//! but for two things: requests that only a control thread can grant come in as
-//! [`Session::adopt`], and waiting for a reply is a call of `pump`.
+//! A session with a worker in the same thread, for simulation. It differs from a real one in two
+//! points: requests that only a control thread can grant are passed as [`Session::adopt`], and
+//! waiting for a reply calls `pump`.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -84,7 +84,7 @@ impl Session {
         Ok(crate::message::Endpoint::from_base(base, None))
     }
 
-    /// The leave to connect that the worker has granted as `token`.
+    /// The permission to connect that the worker has granted as `token`.
     pub fn adopt_token(&self, token: u32) -> Token {
         Token(token)
     }

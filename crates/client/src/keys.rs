@@ -1,5 +1,5 @@
-//! Keys that segments are signed with (RFC 2385): of listeners and connections that there are, and of
-//! those that are asked for.
+//! Keys with which segments are signed (RFC 2385): of existing listeners and connections, and of
+//! those to be opened.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,18 +15,18 @@ use crate::endpoint::{Endpoint, Kind};
 use crate::open::{RequestError, Token};
 use crate::session::Session;
 
-/// A key for the segments of some peers.
+/// A key for the segments of a set of peers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PeerKey {
     /// The peers' network.
     pub network: IpAddr,
-    /// Bits of it that count.
+    /// Its prefix length.
     pub prefix: u8,
-    /// At most [`KEY_BYTES_MAX`](shm::request::KEY_BYTES_MAX) bytes; none takes back what there was.
+    /// At most [`KEY_BYTES_MAX`](shm::request::KEY_BYTES_MAX) bytes; an empty one removes the key.
     pub key: Vec<u8>,
 }
 
-/// Keys are not shown.
+/// The key itself is not shown.
 impl fmt::Debug for PeerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PeerKey({}/{}, {} bytes)", self.network, self.prefix, self.key.len())
@@ -34,7 +34,7 @@ impl fmt::Debug for PeerKey {
 }
 
 impl PeerKey {
-    /// Whether `peer` is among those that it is for.
+    /// Whether it applies to `peer`.
     pub fn is_for(&self, peer: IpAddr) -> bool {
         let rule = RemoteRule { network: self.network, prefix: self.prefix, accelerated: true };
         rule.covers(peer.to_canonical())
@@ -73,7 +73,7 @@ impl Session {
         backlog: u32,
         keys: &[PeerKey],
     ) -> Result<Endpoint, RequestError> {
-        // Keys that wait are the next listener's, whoever asks for it.
+        // Waiting keys apply to the next listener, whichever thread requests it.
         let _alone = locked(self.asking_with_keys());
         for worker in 0..self.workers() {
             self.give_keys(worker, keys)?;
@@ -100,7 +100,7 @@ impl Session {
         }
         let _alone = locked(self.asking_with_keys());
         self.give_keys(worker, keys)?;
-        // There is no room for data with the SYN.
+        // There is no room for data in the SYN.
         let options = ConnectOptions { signed: true, fast_open: false, ..*options };
         self.connect_on(worker, remote, token, &options)
     }

@@ -1,10 +1,10 @@
-//! What programs link: a session with the engine, its endpoints, and thin layers on top.
+//! The library of programs: a session with the engine, its endpoints, and thin layers on top.
 //!
 //! The core is poll-shaped: [`Session`] and [`Endpoint`] never wait, except briefly for the
-//! engine's answer to a request. Levels are the truth ([`Endpoint::readiness`]); events only say
-//! where to look. [`native`] makes blocking sockets of it, [`sockets`] the POSIX ones.
+//! engine's answer to a request. Levels are authoritative ([`Endpoint::readiness`]); events only
+//! hint at the endpoints to check. [`native`] makes blocking sockets of it, [`sockets`] POSIX ones.
 //!
-//! It knows the contract in `shm` only, never the engine or its protocols. Start reading at
+//! It depends only on the contract in `shm`, not on the engine or its protocols. Start reading at
 //! [`Session`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::missing_errors_doc)]

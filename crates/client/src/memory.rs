@@ -1,10 +1,11 @@
-//! Memory of programs: [`Registered`] memory, made by the engine; and whether memory of the program's own
-//! can be read or written, found out without touching it.
+//! Memory of programs: [`Registered`] memory, created by the engine; and a check of whether the
+//! program's own memory can be read or written, without touching it.
 //!
-//! The kernel finds every bad address when it copies, and fails with EFAULT. A library would end its
-//! program instead. So pages are asked about before they are first used, by a question to the kernel that
-//! copies nothing; a table remembers the answers. A page in the table costs one load. What the program
-//! unmaps or protects is struck from the table; only what the C library unmaps inside itself is not seen.
+//! The kernel detects every bad address when it copies, and fails with EFAULT. A library would
+//! crash its program instead. So a page is checked before it is first used, by a system call that
+//! copies nothing, and a table caches the result. A page in the table costs one load. Pages that
+//! the program unmaps or protects are removed from the table; only what the C library unmaps
+//! internally is missed.
 
 mod registered;
 
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 pub use registered::{LINE_BYTES, Line, Piece, Registered};
 
-/// What is to be done with memory.
+/// An access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Its bytes are read.
@@ -23,33 +24,33 @@ pub enum Access {
     Write,
 }
 
-/// Whether the page of an address can be used.
+/// Checks whether the page of an address can be used.
 pub type Question = fn(address: usize, access: Access) -> bool;
 
-/// The least page size; larger pages are asked about more than once.
+/// The minimum page size; larger pages are checked more than once.
 const PAGE: usize = 4096;
-/// Pages that are remembered: those of 32 MiB, each by its number's lowest bits.
+/// Cached pages: those of 32 MiB, direct-mapped by the lowest bits of their number.
 const SLOTS: usize = 8192;
-/// Bits of a generation. The rest of a word has room for the page numbers of 57-bit addresses, less the
-/// bits that choose the slot.
+/// Bits of a generation. The rest of a word holds the page number of a 57-bit address, less the
+/// bits that select the slot.
 const GENERATION_BITS: u32 = 31;
 const GENERATIONS: u64 = 1 << GENERATION_BITS;
 
 static QUESTION: OnceLock<Question> = OnceLock::new();
-/// Each: page, generation, and in the lowest bit whether it can be written. 0 says nothing.
+/// Each holds the page, the generation, and in the lowest bit whether it is writable. 0 is empty.
 static KNOWN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// Answers of earlier generations are void.
+/// Entries of earlier generations are invalid.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
-/// Counts what was unmapped or protected: an answer that came meanwhile is not kept.
+/// Counts unmaps and protects: a result obtained during one is not cached.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// From now on memory is asked about, by this question. Programs that use the crate from Rust pass
-/// nothing but memory of their own, and ask none.
+/// Enables checks, with this function. Programs that use the crate from Rust pass only valid
+/// memory, and need none.
 pub fn ask_by(question: Question) {
     let _ = QUESTION.set(question);
 }
 
-/// The program has unmapped or protected this memory: what is known of it is void.
+/// The program has unmapped or protected this memory: its entries are removed.
 pub fn forget(address: usize, len: usize) {
     let Some(last) = len.checked_sub(1) else { return };
     let (first, last) = (address / PAGE, address.saturating_add(last) / PAGE);
@@ -59,24 +60,24 @@ pub fn forget(address: usize, len: usize) {
     CHANGES.fetch_add(1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     for slot in (first..=last).filter_map(|page| KNOWN.get(page % SLOTS)) {
-        // Most pages were never asked about.
+        // Most pages were never checked.
         if slot.load(Ordering::Relaxed) != 0 {
             slot.store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// The program has unmapped or protected memory: all that is known is void.
+/// The program has unmapped or protected memory: all entries are invalidated.
 pub fn forget_all() {
     CHANGES.fetch_add(1, Ordering::SeqCst);
     let next = GENERATION.fetch_add(1, Ordering::SeqCst) + 1;
     if next.is_multiple_of(GENERATIONS) {
-        // Answers of the last round would look new again.
+        // Entries of the last round would look valid again.
         KNOWN.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
     }
 }
 
-/// How many of `len` bytes at an address can be used, from the first on.
+/// How many of `len` bytes at an address can be used, starting at the first.
 #[inline]
 pub fn usable(address: usize, len: usize, access: Access) -> usize {
     let Some(question) = QUESTION.get() else { return len };
@@ -103,7 +104,7 @@ pub(crate) fn are_readable(bufs: &[IoSlice<'_>]) -> bool {
     bufs.iter().all(|buf| is_usable(buf.as_ptr().addr(), buf.len(), Access::Read))
 }
 
-/// What is noted of a page that can be read.
+/// The entry of a readable page.
 #[inline]
 fn note(page: usize) -> u64 {
     let generation = GENERATION.load(Ordering::Relaxed) % GENERATIONS;

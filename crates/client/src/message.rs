@@ -1,9 +1,9 @@
-//! Messages: reliable, tagged, without connections, matched by the engine.
+//! Messages: reliable, tagged, connectionless, matched by the engine.
 //!
-//! The interface is poll-shaped. [`Endpoint::send`] and [`Endpoint::post_recv`] begin operations,
-//! [`Endpoint::poll_completion`] tells how they ended and moves the payload of long messages.
-//! Shared memory is never lent to the program: payload is copied between the session's buffers and
-//! what a [`Memory`] says is the program's.
+//! The interface is poll-shaped. [`Endpoint::send`] and [`Endpoint::post_recv`] start operations,
+//! [`Endpoint::poll_completion`] reports their outcome and moves the payload of long messages.
+//! Programs have no references to shared memory: payload is copied between the session's buffers
+//! and the program's memory, which a [`Memory`] locates.
 
 mod endpoint;
 mod memory;
@@ -18,38 +18,38 @@ pub use memory::{Buffers, Memory};
 pub use registered::Watched;
 pub use shm::message::{EAGER_MAX, INJECT_MAX, MESSAGE_MAX};
 
-/// A peer of an endpoint: dense numbers from 0, good as long as the endpoint.
+/// A peer of an endpoint: consecutive numbers from 0, valid as long as the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Peer(pub u32);
 
-/// An operation of an endpoint. Never used again, so that a late cancel reaches nothing else.
+/// An operation of an endpoint. Never reused, so a late cancel cannot affect another operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub(crate) u64);
 
-/// What is sent beside the bytes.
+/// Parameters of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Send {
     /// The tag; tagged and untagged messages never match each other.
     pub tag: Option<u64>,
     /// Immediate data for the receiver.
     pub immediate: Option<u32>,
-    /// Complete when the peer's program has the message, and not when its engine has.
+    /// Complete when the peer's program has the message, not when its engine has it.
     pub delivery: bool,
 }
 
-/// Which messages a receive or a probe fits.
+/// The messages that a receive or a probe matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
-    /// Of this peer, or of any.
+    /// From this peer, or from any.
     pub source: Option<Peer>,
-    /// Tagged ones: the tag, and the bits of it that need not fit. `None`: untagged ones.
+    /// Tagged messages: the tag, and a mask of its bits to ignore. `None`: untagged messages.
     pub tag: Option<(u64, u64)>,
 }
 
-/// A message as the receiver learns of it.
+/// A received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sent it.
+    /// Its sender.
     pub source: Peer,
     /// Its tag.
     pub tag: Option<u64>,
@@ -64,38 +64,38 @@ pub struct Message {
 /// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// As given with the operation; [`INJECT_CONTEXT`] of an inject that failed.
+    /// The context given with the operation; [`INJECT_CONTEXT`] for a failed inject.
     pub context: u64,
-    /// The operation; `None` of an inject.
+    /// The operation; `None` for an inject.
     pub ticket: Option<Ticket>,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
 /// Context in the completion of a failed [`Endpoint::inject`].
 pub const INJECT_CONTEXT: u64 = u64::MAX;
 
-/// How an operation ended.
+/// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The message is sent.
+    /// The message was sent.
     Sent,
-    /// A message is received, all of it.
+    /// A message was received completely.
     Received(Message),
-    /// There is an unexpected message.
+    /// An unexpected message matches.
     Peeked(Message),
-    /// There is one, and it is off the list: [`Endpoint::receive_claimed`] or
-    /// [`Endpoint::discard_claimed`] by the completion's ticket.
+    /// An unexpected message matches and was claimed: use [`Endpoint::receive_claimed`] or
+    /// [`Endpoint::discard_claimed`] with the completion's ticket.
     Claimed(Message),
-    /// A claimed message is dropped.
+    /// A claimed message was dropped.
     Discarded,
-    /// It failed. MSGSIZE: the message was longer than the room for it, which it fills. NOMSG: a
-    /// probe found none. CANCELED. CONNREFUSED: nobody has the peer's number. CONNRESET, TIMEDOUT,
-    /// HOSTUNREACH: the peer is gone.
+    /// It failed. MSGSIZE: the message was longer than its room, which was filled. NOMSG: a probe
+    /// found none. CANCELED. CONNREFUSED: there is no endpoint with the peer's number. CONNRESET,
+    /// TIMEDOUT, HOSTUNREACH: the peer is gone.
     Failed {
-        /// Why.
+        /// The error.
         errno: Errno,
-        /// The message, where there is one.
+        /// The message, if there is one.
         message: Option<Message>,
     },
 }

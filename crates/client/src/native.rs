@@ -1,8 +1,7 @@
-//! Blocking sockets over a session, with the traits of `std::io`; and [`Poller`] for those who
-//! wait for many.
+//! Blocking sockets over a session, with the traits of `std::io`; and [`Poller`] to wait for many.
 //!
-//! They speak through the engine only. Programs that want the kernel's sockets behind the same
-//! calls use [`sockets`](crate::sockets).
+//! They use only the engine. Programs that want the kernel's sockets behind the same calls use
+//! [`sockets`](crate::sockets).
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::driver::locked;
 use crate::{ConnectOptions, Endpoint, How, Readiness, ReceivedDatagram, Session};
 
-/// Calls `attempt` until it is something else than EAGAIN, waiting for `wanted` in between.
+/// Calls `attempt` until its result is not EAGAIN, waiting for `wanted` in between.
 fn blocking<T>(
     endpoint: &Endpoint,
     wanted: Readiness,
@@ -37,13 +36,13 @@ fn blocking<T>(
     }
 }
 
-/// A kernel socket of the program's own that holds an address: the engine serves what the kernel
+/// A kernel socket of the program that holds an address: the engine serves what the kernel has
 /// granted.
 pub(crate) fn kernel_socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-    // The address may be one that only the engine has.
+    // The engine may be the only one to have the address.
     if address.is_ipv4() {
         rustix::net::sockopt::set_ip_freebind(&socket, true)?;
     } else {
@@ -167,7 +166,7 @@ impl Write for Stream {
 #[derive(Debug)]
 pub struct Listener {
     endpoint: Endpoint,
-    /// Holds the address as long as the listener lives.
+    /// Holds the address as long as the listener exists.
     _kernel: OwnedFd,
 }
 
@@ -263,18 +262,18 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// One that watches nothing yet.
+    /// A poller that watches nothing.
     pub fn new(session: &Arc<Session>) -> Self {
         Self { session: session.clone(), watched: Mutex::default() }
     }
 
-    /// Watches `endpoint` for `wanted` (ends and errors always) under the name `key`.
+    /// Watches `endpoint` for `wanted` (and always for hang-ups and errors) under `key`.
     pub fn add(&self, key: usize, endpoint: &Endpoint, wanted: Readiness) {
         let wanted = wanted | Readiness::ERR | Readiness::HUP;
         locked(&self.watched).push((key, endpoint.clone(), wanted));
     }
 
-    /// Watches what is called `key` no more.
+    /// Stops watching `key`.
     pub fn remove(&self, key: usize) {
         locked(&self.watched).retain(|(watched, ..)| *watched != key);
     }

@@ -1,4 +1,4 @@
-//! Attaching to an engine, and what is asked of it on the control socket.
+//! Attaching to an engine, and requests on the control socket.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,20 +20,21 @@ use shm::region::{Region, RegionError};
 use crate::driver::{Driver, locked};
 use crate::session::Session;
 
-/// How long the engine's control thread may take to answer a session.
+/// Timeout for answers of the engine's control thread to a session.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// How long it may take to let a program in, which the program's first calls wait for: an engine
-/// that has just begun asks first whether its IPv6 addresses are another's, for a second or two.
+/// Timeout for attaching, for which the program's first calls wait: a starting engine first
+/// performs duplicate address detection, for a second or two.
 const WELCOME_WITHIN: Duration = Duration::from_secs(10);
-/// Descriptors of ours get numbers from here on where the limit allows, out of the program's way.
+/// Descriptors of the library get numbers from here on if the limit permits, out of the program's
+/// way.
 const DESCRIPTORS_FROM: i32 = 900;
 
-/// Why there is no session.
+/// Why an attempt to attach failed.
 #[derive(Debug)]
 pub enum AttachError {
-    /// Nobody listens at the path.
+    /// Nothing listens at the path.
     NoEngine(PathBuf, Errno),
-    /// Somebody listens at the path but answers nothing: a stopped or hanging engine.
+    /// The process that listens at the path does not answer: a stopped or hanging engine.
     Silent(PathBuf),
     /// The engine refused, with a sentence that says why and what to do.
     Refused {
@@ -44,13 +45,13 @@ pub enum AttachError {
     },
     /// The engine's configuration leaves the programs of this user to the kernel.
     NotServed,
-    /// The conversation failed.
+    /// The control socket failed.
     Control(ControlError),
-    /// The engine granted something that cannot be used.
+    /// The engine's grant is invalid.
     Grant(&'static str),
     /// The region cannot be mapped.
     Region(RegionError),
-    /// The kernel refused something else.
+    /// Another system call failed.
     System(Errno),
 }
 
@@ -98,7 +99,7 @@ impl From<ControlError> for AttachError {
 pub struct RequestError {
     /// Nearest errno.
     pub errno: Errno,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub reason: String,
 }
 
@@ -128,7 +129,7 @@ impl From<RequestError> for std::io::Error {
     }
 }
 
-/// The engine's leave to connect once from an authorized local address.
+/// The engine's permission to connect once from an authorized local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token(pub(crate) u32);
 
@@ -150,7 +151,7 @@ impl Control {
     }
 }
 
-/// A raw endpoint as it was granted.
+/// A granted raw endpoint.
 pub(crate) struct RawGrant {
     pub endpoint: u32,
     pub file: OwnedFd,
@@ -158,13 +159,13 @@ pub(crate) struct RawGrant {
     pub ports: Vec<RawPort>,
 }
 
-/// What a session is made of.
+/// The parts of a session.
 pub(crate) struct Grant {
     pub control: Control,
     pub region: Arc<Region>,
     pub drivers: Vec<Driver>,
-    /// Wake-ups of contexts that this process does not use; kept open, since their hang-up would
-    /// mean that it is gone.
+    /// Wakeup descriptors of contexts that this process does not use; kept open, because their
+    /// hang-up would mean that it is gone.
     pub spare: Vec<OwnedFd>,
     pub interfaces: Vec<InterfaceInfo>,
     pub remotes: Vec<RemoteRule>,
@@ -204,12 +205,12 @@ fn attach_within(
     })
 }
 
-/// The same over a socket that is connected.
+/// The same over a connected socket.
 pub(crate) fn greet_connected(socket: Socket, program: &str) -> Result<Grant, AttachError> {
     greet(socket, Role::Session, program, WELCOME_WITHIN)
 }
 
-/// The same for whoever is something else than a program.
+/// The same for clients that are not programs.
 pub(crate) fn greet_as(socket: Socket, role: Role, program: &str) -> Result<Grant, AttachError> {
     greet(socket, role, program, WELCOME_WITHIN)
 }
@@ -221,7 +222,7 @@ fn greet(socket: Socket, role: Role, program: &str, limit: Duration) -> Result<G
         program: program.chars().take(64).collect(),
     };
     match socket.send(&hello, &[], Wait::Yes) {
-        // An engine that hangs up at once has said why.
+        // An engine that hangs up at once has sent the reason.
         Ok(()) | Err(ControlError::Closed) => {}
         Err(error) => return Err(error.into()),
     }
@@ -259,7 +260,7 @@ fn greet(socket: Socket, role: Role, program: &str, limit: Duration) -> Result<G
     Ok(Grant { control: Control::new(socket), region, drivers, spare, interfaces, remotes })
 }
 
-/// A child's control connection: by it the child holds connections that its parent has opened.
+/// A child's control connection, by which it holds connections opened by its parent.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     control: Control,
@@ -270,12 +271,12 @@ impl Keeping {
         Self { control: Control::new(Socket::from_fd(lifted(fd))) }
     }
 
-    /// Its number.
+    /// Its descriptor number.
     pub fn raw_fd(&self) -> RawFd {
         self.control.socket.as_fd().as_raw_fd()
     }
 
-    /// Gives the descriptor away.
+    /// Returns the descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.control.socket.into_fd()
     }
@@ -297,27 +298,27 @@ impl Keeping {
         in_time(|| pass_over(&mut self.control, endpoint, v6).map_err(Refused::into_error))
     }
 
-    /// The process holds a connection no more.
+    /// The process no longer holds a connection.
     pub fn release(&self, endpoint: u32) {
-        // An engine that is gone holds none either.
+        // An engine that is gone holds nothing.
         let _ = self.control.socket.send(&ToEngine::Release { endpoint }, &[], Wait::No);
     }
 }
 
-/// A connection that has become a socket of the kernel's.
+/// A connection converted to a kernel socket.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    /// The socket, which all holders have.
+    /// The socket, shared by all holders.
     pub fd: OwnedFd,
-    /// No other holder has had it before.
+    /// No other holder has received it before.
     pub is_fresh: bool,
 }
 
-/// How long to sleep before a connection is asked for again that its process is reading or writing.
+/// Pause before retrying while the connection's process is reading or writing it.
 const PASS_PAUSE: Duration = Duration::from_micros(100);
 
-/// Asks for a connection until no thread of its process is in the middle of reading or writing it;
-/// ETIMEDOUT when that takes too long.
+/// Retries a request for a connection until no thread of its process is reading or writing it;
+/// ETIMEDOUT if that takes too long.
 fn in_time(mut ask: impl FnMut() -> Result<Ticket, RequestError>) -> Result<Ticket, RequestError> {
     let began = Instant::now();
     loop {
@@ -333,7 +334,7 @@ fn in_time(mut ask: impl FnMut() -> Result<Ticket, RequestError>) -> Result<Tick
     }
 }
 
-/// Why a keeper got nothing.
+/// Why a keeper was refused.
 enum Refused {
     Control(ControlError),
     Said(RequestError),
@@ -376,7 +377,7 @@ fn pass_over(control: &mut Control, endpoint: u32, v6: bool) -> Result<Ticket, R
     Ok(Ticket { fd, is_fresh })
 }
 
-/// Asks for a descriptor, and gets what is said with it.
+/// Requests a descriptor, and returns it with the answer's other contents.
 fn descriptor_over<T>(
     control: &Control,
     question: &ToEngine,
@@ -402,7 +403,7 @@ fn descriptor_over<T>(
     }
 }
 
-/// A program that has no session, on the control socket of an engine that it tells of its listeners.
+/// A process without a session, connected to the engine's control socket to report its listeners.
 #[derive(Debug)]
 pub(crate) struct Bystander {
     socket: Socket,
@@ -424,7 +425,7 @@ impl Bystander {
         Ok(Self { socket })
     }
 
-    /// The same connection under a number that is out of the program's way.
+    /// The same connection under a high number, out of the program's way.
     pub fn lifted(self) -> Self {
         Self { socket: Socket::from_fd(lifted(self.socket.into_fd())) }
     }
@@ -450,12 +451,12 @@ impl Bystander {
     }
 }
 
-/// Waits for the engine to say something; ETIMEDOUT when it says nothing.
+/// Waits for a message of the engine; ETIMEDOUT if there is none.
 fn answer_within(socket: &Socket, limit: Duration) -> Result<(), Errno> {
     let mut wanted = [PollFd::new(socket, PollFlags::IN)];
     let began = Instant::now();
     loop {
-        // Signals that come again and again do not lengthen the wait.
+        // Repeated signals do not lengthen the wait.
         let left = limit.saturating_sub(began.elapsed());
         let left = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
         match rustix::event::poll(&mut wanted, Some(&left)) {
@@ -467,8 +468,8 @@ fn answer_within(socket: &Socket, limit: Duration) -> Result<(), Errno> {
 }
 
 impl Session {
-    /// Asks on the control socket, showing `kernel`; returns the endpoints (or the token) and the
-    /// local address.
+    /// Sends a request on the control socket, passing `kernel`; returns the endpoints (or the
+    /// token) and the local address.
     pub(crate) fn ask(
         &self,
         kernel: BorrowedFd<'_>,
@@ -487,7 +488,7 @@ impl Session {
         })?
     }
 
-    /// Asks for a raw endpoint.
+    /// Requests a raw endpoint.
     pub(crate) fn ask_raw(
         &self,
         shown: &[BorrowedFd<'_>],
@@ -518,7 +519,7 @@ impl Session {
         })?
     }
 
-    /// Asks for registered memory: its number, a memfd, and its size.
+    /// Requests registered memory: returns its number, a memfd, and its size.
     pub(crate) fn ask_memory(&self, bytes: u64) -> Result<(u16, OwnedFd, u64), RequestError> {
         let mut control = locked(self.control());
         let asked = control.next_serial();
@@ -526,7 +527,7 @@ impl Session {
         self.converse_with_files(&control, &question, &[], |answer, files| match answer {
             FromEngine::Registered { serial, number, bytes } if serial == asked => {
                 Some(files.into_iter().next().map(|file| (number, file, bytes)).ok_or_else(|| {
-                    // The memory cannot be mapped without: the engine takes it back at once.
+                    // The memory cannot be mapped without it: it is released at once.
                     let _ = control.socket.send(&ToEngine::Unregister { number }, &[], Wait::No);
                     let lost = ControlError::DescriptorsLost.to_string();
                     RequestError::new(Errno::MFILE, lost)
@@ -539,22 +540,22 @@ impl Session {
         })?
     }
 
-    /// Gives registered memory back.
+    /// Releases registered memory.
     pub(crate) fn unregister(&self, number: u16) {
         if self.usable().is_ok() {
             let control = locked(self.control());
-            // An engine that is gone has none either.
+            // An engine that is gone holds nothing.
             let _ = control.socket.send(&ToEngine::Unregister { number }, &[], Wait::No);
         }
     }
 
-    /// A control connection for a child that is about to be forked: as long as it is open the child holds
-    /// what is open now.
+    /// Creates a control connection for a child that is about to be forked: as long as it is open,
+    /// the child holds the connections that are open now.
     pub(crate) fn fork(&self) -> Result<Keeping, RequestError> {
         self.as_keeper(fork_over)
     }
 
-    /// A connection of this session as a socket of the kernel's.
+    /// Gets a connection of this session as a kernel socket.
     pub(crate) fn pass(&self, endpoint: u32, v6: bool) -> Result<Ticket, RequestError> {
         in_time(|| self.as_keeper(|control| pass_over(control, endpoint, v6)))
     }
@@ -572,8 +573,8 @@ impl Session {
         outcome.map_err(Refused::into_error)
     }
 
-    /// The control socket, once no other thread uses it. A signal handler in the middle of its own thread's
-    /// use of it gives up (EAGAIN).
+    /// Locks the control socket when no other thread uses it. A signal handler that interrupted its
+    /// own thread's use gets EAGAIN.
     fn control_in_time(&self) -> Result<MutexGuard<'_, Control>, RequestError> {
         let began = Instant::now();
         loop {
@@ -588,7 +589,7 @@ impl Session {
         }
     }
 
-    /// Asks what the engine can reach now.
+    /// Requests the destinations that the engine can reach now.
     pub(crate) fn ask_interfaces(&self) -> Result<Vec<InterfaceInfo>, RequestError> {
         let mut control = locked(self.control());
         let asked = control.next_serial();
@@ -599,8 +600,8 @@ impl Session {
         })
     }
 
-    /// Asks, and waits for the answer that `take` takes; others are to questions that were given
-    /// up.
+    /// Sends a request, and waits for the answer that `take` accepts; others belong to requests
+    /// that were given up.
     fn converse<T>(
         &self,
         control: &Control,
@@ -611,7 +612,7 @@ impl Session {
         self.converse_with_files(control, question, shown, |answer, _| take(answer))
     }
 
-    /// The same, where descriptors may come with the answer.
+    /// The same, for answers with descriptors.
     fn converse_with_files<T>(
         &self,
         control: &Control,
@@ -630,7 +631,7 @@ impl Session {
         self.driver(0).let_engine_answer();
         loop {
             answer_within(&control.socket, ANSWER_WITHIN)?;
-            // `take` finds out which descriptors it lacks, and gives back what it cannot use.
+            // `take` detects missing descriptors, and returns what it cannot use.
             let (answer, files, _) = control.socket.receive_partly(Wait::No).map_err(failed)?;
             if let Some(taken) = take(answer, files) {
                 return Ok(taken);

@@ -1,5 +1,5 @@
-//! Frames: a program sees what the engine's ports receive and send, and sends frames itself, through
-//! a pair of byte rings and without system calls. See `docs/raw.md`.
+//! Frames: a program sees the frames that the engine's ports receive and send, and sends frames
+//! itself, through a pair of byte rings and without system calls. See `docs/raw.md`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,10 +34,10 @@ use crate::endpoint::{Endpoint, Kind};
 use crate::open::RequestError;
 use crate::session::Session;
 
-/// Frames of a burst at the most.
+/// Maximum frames of a burst.
 const BURST_FRAMES: usize = 256;
 
-/// What a raw endpoint is to be.
+/// Parameters of a raw endpoint.
 #[derive(Clone, Debug)]
 pub struct RawSpec {
     ports: Vec<String>,
@@ -48,12 +48,13 @@ pub struct RawSpec {
 }
 
 impl RawSpec {
-    /// Of one port, by its name or that of its interface: sees what it receives, and sends by it.
+    /// For one port, by its name or that of its interface: sees the frames that it receives, and
+    /// sends through it.
     pub fn port(name: &str) -> Self {
         Self::ports([name])
     }
 
-    /// Of several ports, which get the numbers 0, 1 and so on.
+    /// For several ports, which get the numbers 0, 1 and so on.
     pub fn ports<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
             ports: names.into_iter().map(str::to_owned).collect(),
@@ -64,40 +65,40 @@ impl RawSpec {
         }
     }
 
-    /// Sees what a filter keeps: classic BPF, as `tcpdump -ddd` prints it for Ethernet. Its result is
-    /// how many bytes are kept of a frame.
+    /// Sees only the frames that a filter keeps: classic BPF for Ethernet, as printed by `tcpdump
+    /// -ddd`. Its result is the number of bytes of a frame to keep.
     pub fn filter(mut self, filter: impl Into<Vec<FilterInstruction>>) -> Self {
         self.filter = filter.into();
         self
     }
 
-    /// Other sizes of the rings; without DOWN (0) it cannot send.
+    /// Sets the sizes of the rings; without DOWN (0) it cannot send.
     pub fn rings(mut self, sizes: RingSizes) -> Self {
         self.sizes = sizes;
         self
     }
 
-    /// Whether it sees what its ports receive. It does unless told otherwise.
+    /// Whether it sees the frames that its ports receive; the default is yes.
     pub fn received(mut self, sees: bool) -> Self {
         self.wants.received = sees;
         self
     }
 
-    /// Whether it sees what its ports send, but for its own frames.
+    /// Whether it sees the frames that its ports send, except for its own.
     pub fn sent(mut self, sees: bool) -> Self {
         self.wants.sent = sees;
         self
     }
 
-    /// Whether frames come with a [`Meta`]: when they came, what is left to do to their checksum, and how
-    /// long they were.
+    /// Whether frames come with a [`Meta`]: their arrival time, their checksum state, and their
+    /// original length.
     pub fn meta(mut self, has: bool) -> Self {
         self.wants.meta = has;
         self
     }
 
-    /// Takes what its filter keeps: neither the engine's stack nor anybody else at the port gets it.
-    /// A `[[raw]]` rule must allow it.
+    /// Takes the frames that its filter keeps: neither the engine's stack nor other endpoints get
+    /// them. A `[[raw]]` rule must permit it.
     pub fn take(mut self) -> Self {
         self.wants.take = true;
         self
@@ -117,7 +118,7 @@ impl RawSpec {
     }
 }
 
-/// A raw endpoint that was opened.
+/// An open raw endpoint.
 #[derive(Debug)]
 pub struct Raw {
     endpoint: Endpoint,
@@ -129,10 +130,10 @@ impl Raw {
     /// Opens a raw endpoint.
     ///
     /// # Errors
-    /// EPERM for a want of rights, and whatever else the engine refuses, with its sentence.
+    /// EPERM for lack of rights, or another refusal of the engine, with its sentence.
     pub fn open(session: &Arc<Session>, spec: RawSpec) -> Result<Self, RequestError> {
         let RawSpec { ports, sizes, filter, wants, shows_socket } = spec;
-        // Whoever may not make one may still be named by a rule.
+        // A user who may not create one may still be named by a rule.
         let socket = shows_socket.then(packet_socket).and_then(Result::ok);
         let shown: Vec<_> = socket.iter().map(AsFd::as_fd).collect();
         let question =
@@ -152,7 +153,7 @@ impl Raw {
         &self.ports
     }
 
-    /// The side that receives and the side that sends. The endpoint is closed with the last of both.
+    /// The receiving and the sending side. The endpoint is closed with the last of them.
     pub fn split(self) -> (RawReceiver, RawSender) {
         let Self { endpoint, rings, ports } = self;
         let receiver = RawReceiver {
@@ -173,7 +174,7 @@ fn packet_socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// Why nothing more comes or goes: ECONNRESET when the engine is gone, ENODEV when all ports are.
+/// Why no more frames are transferred: ECONNRESET if the engine is gone, ENODEV if all ports are.
 fn ended(endpoint: &Endpoint) -> Option<Errno> {
     match endpoint.call() {
         Err(errno) => Some(errno),
@@ -181,16 +182,16 @@ fn ended(endpoint: &Endpoint) -> Option<Errno> {
     }
 }
 
-/// A frame that came. Its bytes lie in the ring and are whole until the burst is dropped.
+/// A received frame. Its bytes are in the ring and valid until the burst is dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct RawFrame<'a> {
-    /// From the destination MAC on.
+    /// Starts with the destination MAC.
     pub bytes: SharedBytes<'a>,
     /// The number of its port.
     pub port: usize,
-    /// What is known of it.
+    /// Its flags.
     pub flags: FrameFlags,
-    /// What else is known of it, where that was asked for.
+    /// Its metadata, if requested.
     pub meta: Option<Meta>,
 }
 
@@ -215,10 +216,10 @@ pub struct RawReceiver {
 }
 
 impl RawReceiver {
-    /// The frames that wait, maybe none. Their room is given back when the burst is dropped.
+    /// The waiting frames, possibly none. Their room is released when the burst is dropped.
     ///
     /// # Errors
-    /// Once nothing waits: ECONNRESET when the engine is gone, ENODEV when all ports are.
+    /// Once no frames wait: ECONNRESET if the engine is gone, ENODEV if all ports are.
     pub fn burst(&mut self) -> Result<RawBurst<'_>, Errno> {
         if self.is_broken {
             return Err(Errno::PROTO);
@@ -232,16 +233,16 @@ impl RawReceiver {
         Ok(RawBurst { up, rings, endpoint, lost, is_broken, left: BURST_FRAMES })
     }
 
-    /// Waits until something has come, or has ended; `false` when `deadline` passes first.
+    /// Waits until frames have arrived, or none will; `false` if `deadline` passes first.
     ///
     /// # Errors
-    /// ECONNRESET when the engine is gone; EMFILE without a descriptor to sleep on.
+    /// ECONNRESET if the engine is gone; EMFILE without a descriptor to sleep on.
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<bool, Errno> {
         let Self { up, endpoint, .. } = self;
         endpoint.session().wait_until(deadline, || up.has_more() || ended(endpoint).is_some())
     }
 
-    /// Frames that were dropped for want of room in the ring, as far as bursts have come.
+    /// Frames dropped for lack of room in the ring, as of the last burst.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -252,7 +253,7 @@ impl RawReceiver {
     }
 }
 
-/// Frames that came.
+/// Received frames.
 #[derive(Debug)]
 pub struct RawBurst<'a> {
     up: &'a mut ClientUp,
@@ -317,22 +318,22 @@ pub struct RawRoom<'a> {
 }
 
 impl RawRoom<'_> {
-    /// Writes the frame, as much as there is room for.
+    /// Writes the frame, truncated to the room.
     pub fn copy_from(self, bytes: &[u8]) {
         self.down.write(self.at, bytes.get(..self.len).unwrap_or(bytes));
     }
 }
 
 impl RawSender {
-    /// Takes room for a frame of `len` bytes by port number `port`.
+    /// Reserves room for a frame of `len` bytes on port number `port`.
     ///
     /// # Errors
-    /// The ring is full, or the frame is longer than it ever takes.
+    /// If the ring is full, or the frame is longer than the ring can ever take.
     pub fn reserve(&mut self, len: usize, port: usize) -> Result<RawRoom<'_>, NoRoom> {
         self.reserve_with(len, port, None)
     }
 
-    /// The same for a frame to which the port is to do something: its checksum, or cutting it.
+    /// The same for a frame whose checksum or segmentation is left to the port.
     ///
     /// # Errors
     /// As of [`Self::reserve`].
@@ -348,15 +349,15 @@ impl RawSender {
         Ok(RawRoom { down, at, len })
     }
 
-    /// Whether there is room for a frame of `len` bytes, whatever is to be done to it.
+    /// Whether there is room for a frame of `len` bytes, with any metadata.
     pub fn has_room(&mut self, len: usize) -> bool {
         self.down.as_mut().is_some_and(|down| down.has_room(len + META_BYTES))
     }
 
-    /// Gives the engine the frames since the last call.
+    /// Passes the frames reserved since the last call to the engine.
     ///
     /// # Errors
-    /// ECONNRESET when the engine is gone.
+    /// ECONNRESET if the engine is gone.
     pub fn commit(&mut self) -> Result<(), Errno> {
         let Some(down) = &mut self.down else { return Ok(()) };
         let call = self.endpoint.call()?;
@@ -366,12 +367,12 @@ impl RawSender {
         Ok(())
     }
 
-    /// Waits until [`Self::has_room`]; `false` when `deadline` passes first.
-    /// Gives the engine what was reserved before.
+    /// Waits until [`Self::has_room`]; `false` if `deadline` passes first. Commits the frames
+    /// reserved before.
     ///
     /// # Errors
-    /// ECONNRESET when the engine is gone, ENODEV when all ports are, EMFILE without a descriptor to
-    /// sleep on; EMSGSIZE for a frame longer than the ring ever takes.
+    /// ECONNRESET if the engine is gone, ENODEV if all ports are, EMFILE without a descriptor to
+    /// sleep on; EMSGSIZE for a frame longer than the ring can ever take.
     pub fn wait_room(&mut self, len: usize, deadline: Option<Instant>) -> Result<bool, Errno> {
         self.commit()?;
         let Self { down, endpoint, .. } = self;
@@ -391,7 +392,7 @@ impl RawSender {
         }
     }
 
-    /// Frames given to ports, and frames that were dropped, since the beginning.
+    /// Number of frames sent to ports, and of frames dropped.
     pub fn counts(&self) -> (u64, u64) {
         self.down.as_ref().map_or((0, 0), ClientDown::counts)
     }

@@ -1,5 +1,5 @@
-//! What the engine's relay does with its session: connections that programs' other processes use become
-//! endpoints of it, and it answers with sockets of the kernel's.
+//! The session of the engine's relay: connections that other processes use become its endpoints,
+//! and it answers with kernel sockets.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,10 +14,10 @@ use crate::endpoint::{Endpoint, Kind};
 use crate::open::{AttachError, greet_as};
 use crate::session::Session;
 
-/// A connection that the relay is to serve.
+/// A connection to be served by the relay.
 #[derive(Debug)]
 pub struct Served {
-    /// Names it in the answer.
+    /// Its number for the answer.
     pub pass: u64,
     /// The connection.
     pub endpoint: Endpoint,
@@ -25,14 +25,15 @@ pub struct Served {
     pub local: SocketAddr,
     /// The peer's.
     pub remote: SocketAddr,
-    /// Nothing more may be written to it.
+    /// Its send side is shut down.
     pub is_shut: bool,
-    /// Its holders' socket is to be one of IPv6.
+    /// Its holders' socket must be an IPv6 socket.
     pub v6: bool,
 }
 
 impl Session {
-    /// Attaches as the engine's relay, over the control connection that the engine has made for it.
+    /// Attaches as the engine's relay, over the control connection that the engine has created for
+    /// it.
     ///
     /// # Errors
     /// As of [`Session::attach`].
@@ -40,10 +41,10 @@ impl Session {
         Self::from_grant(greet_as(socket, Role::Relay, "relay")?)
     }
 
-    /// The next connection to be served; `None` when none waits.
+    /// The next connection to serve; `None` if there is none.
     ///
     /// # Errors
-    /// ECONNRESET when the engine is gone, EPROTO when it says something else.
+    /// ECONNRESET if the engine is gone, EPROTO for an unexpected message.
     pub fn next_served(self: &Arc<Self>) -> Result<Option<Served>, Errno> {
         let received = locked(self.control()).socket.receive::<FromEngine>(Wait::No);
         let (pass, index, local, remote, is_shut, v6) = match received {
@@ -63,10 +64,10 @@ impl Session {
         Ok(Some(Served { pass, endpoint, local, remote, is_shut, v6 }))
     }
 
-    /// Answers with the holders' end of a connection, or why there is none.
+    /// Answers with the holders' end of a connection, or an error.
     ///
     /// # Errors
-    /// When the engine is gone.
+    /// If the engine is gone.
     pub fn answer_served(
         &self,
         pass: u64,
@@ -82,7 +83,7 @@ impl Session {
         }
     }
 
-    /// Calls `with` with the descriptor that tells of connections to be served.
+    /// Calls `with` with the descriptor that becomes readable when there are connections to serve.
     pub fn with_control<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         with(locked(self.control()).socket.as_fd())
     }

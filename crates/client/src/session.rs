@@ -27,14 +27,14 @@ use crate::open::{
 
 /// Events taken from a lane at once.
 const EVENTS_MAX: usize = 1024;
-/// Fruitless looks after which the engine is looked for.
+/// Fruitless calls after which the engine is checked.
 const FRUITLESS_MAX: u32 = 256;
-/// Pause after a question about the interfaces that was not answered.
+/// Pause after an unanswered query of the interfaces.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// A program's attachment to an engine: a region, lanes, and the control socket. Everything in it
-/// can be used from any thread. It ends when dropped, when the engine goes, or, for a forked
-/// child, at the fork: a child's use of it is refused (ENOTSUP) and changes nothing.
+/// A program's attachment to an engine: a region, lanes, and the control socket. It can be used
+/// from any thread. It ends when dropped, when the engine ends, or, in a forked child, at the fork:
+/// use by a child fails (ENOTSUP) and changes nothing.
 #[derive(Debug)]
 pub struct Session {
     control: Mutex<Control>,
@@ -47,25 +47,25 @@ pub struct Session {
     alive: AtomicBool,
     fruitless: AtomicU32,
     sleepers: Mutex<Sleepers>,
-    /// Endpoints of other workers that belong to one handle, and that handle.
+    /// Endpoints at other workers that belong to one handle, and that handle.
     aliases: Mutex<Vec<(u32, EndpointId)>>,
     has_aliases: AtomicBool,
     /// Endpoints that found the stock empty.
     starved: Mutex<Vec<EndpointId>>,
-    /// Threads that sleep in `wait_until`.
+    /// Threads sleeping in `wait_until`.
     parked: Mutex<Vec<Arc<std::os::fd::OwnedFd>>>,
     next_driver: AtomicUsize,
-    /// Held from telling the engine of keys for the next endpoint until that is there.
+    /// Held from passing keys for the next endpoint until that endpoint exists.
     asking_with_keys: Mutex<()>,
 }
 
-/// What the engine reaches, as it said last.
+/// The destinations that the engine reaches, as last reported.
 #[derive(Debug)]
 struct Told {
-    /// The lane's number of changes that it is as of.
+    /// The lane's change counter at that time.
     reach: u64,
     interfaces: Vec<InterfaceInfo>,
-    /// No answer came: not asked again before this.
+    /// The query was not answered: not repeated before this.
     ask_again: Option<Instant>,
 }
 
@@ -87,11 +87,11 @@ impl Session {
         Self::from_grant(attach(path, program)?)
     }
 
-    /// The same for [`message`](crate::message) endpoints, of which it can have a few dozen and no
+    /// The same for [`message`](crate::message) endpoints, of which it can have a few dozen, and no
     /// others.
     ///
     /// # Errors
-    /// There is no engine at `path`, or it refuses.
+    /// If there is no engine at `path`, or it refuses.
     pub fn attach_messages(path: &Path, program: &str) -> Result<Arc<Self>, AttachError> {
         Self::from_grant(attach_as(path, Role::Messages, program)?)
     }
@@ -129,8 +129,8 @@ impl Session {
         }))
     }
 
-    /// How often the engine's interfaces, or what it takes through them, have changed. 0 in a forked
-    /// child, which does not have the region that tells.
+    /// How often the engine's interfaces, or its admission of new sockets, have changed. 0 in a
+    /// forked child, which does not have the region.
     pub fn reach(&self) -> u64 {
         if !self.is_mine() {
             return 0;
@@ -138,12 +138,12 @@ impl Session {
         self.drivers.first().map_or(0, |driver| driver.lane.reach())
     }
 
-    /// The engine's interfaces as they are now: asked for anew when they have changed, which a
-    /// word of the lane tells.
+    /// The engine's current interfaces: queried again when a word of the lane says that they have
+    /// changed.
     fn interfaces(&self) -> RwLockReadGuard<'_, Told> {
         let known = || self.interfaces.read().unwrap_or_else(PoisonError::into_inner);
         let now = known();
-        // In a forked child the region is not mapped: what was known at the fork stands.
+        // In a forked child the region is not mapped: the state at the fork is kept.
         if self.usable().is_err() {
             return now;
         }
@@ -156,15 +156,15 @@ impl Session {
         let mut told = self.interfaces.write().unwrap_or_else(PoisonError::into_inner);
         match answer {
             Ok(interfaces) => *told = Told { reach, interfaces, ask_again: None },
-            // Until then it stays as it was.
+            // Until then the old state is kept.
             Err(_) => told.ask_again = Some(Instant::now() + ASK_AGAIN_AFTER),
         }
         drop(told);
         known()
     }
 
-    /// Whether the engine can send to `address`: it is on a link of one of its interfaces, or one
-    /// has a gateway, and its lists do not leave it to the kernel. Loopback, link-local and the
+    /// Whether the engine can send to `address`: it is on-link for one of its interfaces, or one
+    /// has a route, and the lists do not leave it to the kernel. Loopback, link-local and the
     /// engine's own addresses are not reached through it.
     pub fn reaches(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -183,13 +183,13 @@ impl Session {
         }
         let told = self.interfaces();
         if let Some(everybody) = broadcast_of(&told.interfaces, address) {
-            // Of a shared interface the kernel's, which brings what is sent there, too.
+            // On a shared interface the kernel's, which also delivers it locally.
             return !everybody.shared;
         }
         ways(&told.interfaces, address).max().is_some_and(|(_, is_here)| is_here)
     }
 
-    /// Shows the engine a line of the census. A forked child shows none.
+    /// Publishes a line of the census. A forked child publishes none.
     pub fn put_census_line(&self, place: usize, line: &CensusLine) {
         if !self.is_mine() {
             return;
@@ -197,7 +197,7 @@ impl Session {
         self.region.put_census_line(place, line);
     }
 
-    /// Why `address` is not reached, where [`Self::reaches`] says so.
+    /// Why [`Self::reaches`] is false for `address`.
     pub fn why_not_reached(&self, address: IpAddr) -> Reason {
         let address = address.to_canonical();
         let told = self.interfaces();
@@ -219,20 +219,20 @@ impl Session {
         if accelerates(&self.remotes, address) { Reason::NoRoute } else { Reason::Lists }
     }
 
-    /// Whether `address` stands for everybody on a link of the engine's own.
+    /// Whether `address` is a broadcast address of a link of the engine's own.
     pub fn is_broadcast(&self, address: IpAddr) -> bool {
         let told = self.interfaces();
         broadcast_of(&told.interfaces, address.to_canonical()).is_some_and(|one| !one.shared)
     }
 
-    /// Our address on one of the engine's interfaces, by its number plus one.
+    /// The local address on one of the engine's interfaces, by its number plus one.
     pub fn address_on(&self, interface: u32) -> Option<IpAddr> {
         let told = self.interfaces();
         let of = told.interfaces.get((interface as usize).checked_sub(1)?)?;
         of.addresses.iter().map(|(own, _)| *own).find(IpAddr::is_ipv4)
     }
 
-    /// The first address of the engine's of a family.
+    /// The engine's first address of a family.
     pub(crate) fn first_address(&self, v6: bool) -> Option<IpAddr> {
         let told = self.interfaces();
         let mut all = told.interfaces.iter().flat_map(|interface| &interface.addresses);
@@ -244,8 +244,8 @@ impl Session {
         owns_among(&self.interfaces().interfaces, address.to_canonical())
     }
 
-    /// Whether `address` is the engine's and no kernel's: then it is reached through the engine
-    /// alone.
+    /// Whether the engine has `address` and the kernel does not, so that only the engine can reach
+    /// it.
     pub fn owns_alone(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let told = self.interfaces();
@@ -254,8 +254,8 @@ impl Session {
         })
     }
 
-    /// Through which interface of the engine's a datagram to `address` goes: its number plus one,
-    /// the kernel's number of it and its MTU. `None` when the engine has no way.
+    /// The engine's interface for a datagram to `address`: its number plus one, its index in the
+    /// kernel and its MTU. `None` if the engine has no route.
     pub fn way_to(&self, address: IpAddr) -> Option<WayOut> {
         let address = address.to_canonical();
         let told = self.interfaces();
@@ -276,7 +276,7 @@ impl Session {
         )
     }
 
-    /// Whether a route of the engine's leads to an address, which may be a group's.
+    /// Whether the engine has a route to an address, which may be a group's.
     pub fn leads(&self, address: IpAddr) -> bool {
         ways(&self.interfaces().interfaces, address.to_canonical()).any(|(_, is_here)| is_here)
     }
@@ -286,7 +286,7 @@ impl Session {
         self.own_where(|of| of.addresses.iter().any(|(own, _)| own.is_ipv6() == v6))
     }
 
-    /// The engine's own interface that has this number of the kernel's: its own number plus one.
+    /// The engine's own interface with this index in the kernel: its number plus one.
     pub fn own_by_index(&self, kernel_index: u32) -> Option<u32> {
         self.own_where(|of| of.kernel_index == kernel_index && kernel_index != 0)
     }
@@ -302,21 +302,21 @@ impl Session {
         numbered.find(|(_, of)| !of.shared && is_meant(of)).map(|(number, _)| number)
     }
 
-    /// Largest IP packet of an interface, by its number plus one.
+    /// MTU of an interface, by its number plus one.
     pub fn mtu_of(&self, interface: u32) -> Option<u16> {
         let told = self.interfaces();
         let place = (interface as usize).checked_sub(1)?;
         told.interfaces.get(place).map(|of| of.mtu)
     }
 
-    /// The kernel's number of an interface, by ours plus one; 0 unknown.
+    /// The kernel's index of an interface, by our number plus one; 0 if unknown.
     pub fn kernel_index(&self, interface: u32) -> u32 {
         let told = self.interfaces();
         let place = (interface as usize).checked_sub(1);
         place.and_then(|place| told.interfaces.get(place)).map_or(0, |of| of.kernel_index)
     }
 
-    /// The kernel's number of the interface that has this address; 0 unknown.
+    /// The kernel's index of the interface with this address; 0 if unknown.
     pub fn index_of_owner(&self, address: IpAddr) -> u32 {
         let (told, address) = (self.interfaces(), address.to_canonical());
         let has =
@@ -324,13 +324,13 @@ impl Session {
         told.interfaces.iter().find(has).map_or(0, |of| of.kernel_index)
     }
 
-    /// Whether the engine is there, as far as has been noticed. Once it is not, it never is again:
-    /// attach anew.
+    /// Whether the engine is alive, as far as is known. Once it is not, the session stays dead:
+    /// attach again.
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Relaxed)
     }
 
-    /// Looks whether the engine is there. One system call.
+    /// Checks whether the engine is alive. One system call.
     pub fn probe(&self) -> bool {
         if self.is_alive() {
             let Ok(control) = self.control.try_lock() else { return true };
@@ -365,8 +365,8 @@ impl Session {
         }
     }
 
-    /// EAGAIN; now and then after a look whether the engine is still there, for a program that
-    /// only ever asks and never waits.
+    /// EAGAIN; from time to time after a check whether the engine is alive, for a program that
+    /// polls and never waits.
     pub(crate) fn again(&self) -> Errno {
         let fruitless = self.fruitless.fetch_add(1, Ordering::Relaxed);
         if fruitless % FRUITLESS_MAX == FRUITLESS_MAX - 1 && !self.probe() {
@@ -384,7 +384,7 @@ impl Session {
     }
 
     pub(crate) fn driver(&self, worker: usize) -> &Driver {
-        // Endpoints are only made with workers that have a driver.
+        // Endpoints exist only at workers with a driver.
         &self.drivers[worker]
     }
 
@@ -515,8 +515,8 @@ impl Session {
         ClientEndpoint::new(self.region.clone(), index)
     }
 
-    /// Takes the hints that wait and appends the endpoints they name, some maybe twice. To be
-    /// called before the levels are read, and after every [`Self::disarm`].
+    /// Takes the pending hints and appends the endpoints that they name, possibly some twice. To be
+    /// called before levels are read, and after every [`Self::disarm`].
     pub fn take_events(&self, endpoints: &mut Vec<EndpointId>) {
         if self.usable().is_err() {
             return;
@@ -527,7 +527,7 @@ impl Session {
             if !driver.lane.has_events() {
                 continue;
             }
-            // A signal handler's call in the middle of the same leaves them for later.
+            // A signal handler that interrupted the same call leaves them for later.
             let Ok(mut lane) = driver.lane.lock(driver.tag()) else { continue };
             while lane.take_events(EVENTS_MAX, |number| {
                 if number == EVENT_STOCK {
@@ -560,8 +560,8 @@ impl Session {
     }
 
     /// Announces that this thread is going to sleep on [`Self::wake_fds`]. `false`: there are
-    /// events, do not sleep (nothing is announced then). Levels must have been looked at after
-    /// the last [`Self::take_events`].
+    /// events, do not sleep (nothing is announced then). Levels must have been read after the last
+    /// [`Self::take_events`].
     #[must_use]
     pub fn arm(&self) -> bool {
         if self.usable().is_err() {
@@ -570,7 +570,7 @@ impl Session {
         let mut sleepers = match self.sleepers.try_lock() {
             Ok(sleepers) => sleepers,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Maybe by what the caller, a signal handler, has interrupted.
+            // Perhaps held by the thread that the caller, a signal handler, has interrupted.
             Err(TryLockError::WouldBlock) => return false,
         };
         sleepers.count += 1;
@@ -584,9 +584,9 @@ impl Session {
         quiet
     }
 
-    /// Ends the sleep that [`Self::arm`] announced, and empties the wake pipes. Other threads may
-    /// have slept on the same wake-up: call [`Self::take_events`] next, and tell them what it
-    /// brings.
+    /// Ends the sleep announced by [`Self::arm`], and empties the wake pipes. Other threads may
+    /// have slept on the same wakeup: call [`Self::take_events`] next, and inform them of the
+    /// result.
     pub fn disarm(&self) {
         if !self.is_mine() {
             return;
@@ -611,21 +611,21 @@ impl Session {
         if sleepers.count == 0 {
             self.drivers.iter().for_each(|driver| driver.lane.disarm());
         } else {
-            // The others sleep on: their next wake-up is a new one.
+            // The others continue to sleep: their next wakeup is a new one.
             sleepers.sleep += 1;
             for driver in &self.drivers {
-                // Events that wait already are for our caller to take.
+                // The caller takes events that are already pending.
                 let _ = driver.lane.arm(sleepers.sleep);
             }
         }
     }
 
-    /// What to wait on for reading once armed; a hang-up says that the engine is gone.
+    /// Descriptors to wait on for reading once armed; a hang-up means that the engine is gone.
     pub fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.drivers.iter().map(|driver| driver.wake.as_fd())
     }
 
-    /// Every descriptor of the session, for those who must hide them from the program.
+    /// Every descriptor of the session, for callers that must hide them from the program.
     pub fn raw_fds(&self) -> Vec<RawFd> {
         let mut fds = vec![locked(&self.control).socket.as_fd().as_raw_fd()];
         for driver in &self.drivers {
@@ -635,8 +635,8 @@ impl Session {
         fds
     }
 
-    /// Whether the engine's worker runs on the CPU that this thread is on: spinning would only
-    /// keep it from working. Not so in a forked child, for which no worker works.
+    /// Whether the engine's worker runs on the CPU of this thread, where spinning would delay it.
+    /// False in a forked child, which no worker serves.
     pub fn engine_shares_cpu(&self) -> bool {
         self.is_mine() && self.drivers.iter().any(Driver::shares_cpu)
     }
@@ -655,7 +655,7 @@ pub(crate) fn unspecified(like: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The interface of whose link an address names everybody.
+/// The interface of whose link an address is the broadcast address.
 fn broadcast_of(interfaces: &[InterfaceInfo], address: IpAddr) -> Option<&InterfaceInfo> {
     let IpAddr::V4(to) = address else { return None };
     let names_all = |(own, prefix): &(IpAddr, u8)| match own {
@@ -670,23 +670,23 @@ fn owns_among(interfaces: &[InterfaceInfo], address: IpAddr) -> bool {
     all.any(|(own, _)| own.to_canonical() == address)
 }
 
-/// The way that a datagram takes.
+/// The route of a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WayOut {
-    /// The engine's interface, plus one; 0 when it goes to the engine itself.
+    /// The engine's interface, plus one; 0 for local delivery in the engine.
     pub interface: u32,
-    /// The kernel's number of it; 0 where it has none.
+    /// Its index in the kernel; 0 if it has none.
     pub kernel_index: u32,
-    /// Largest IP packet.
+    /// MTU.
     pub mtu: u16,
 }
 
-/// Good on one link only, and the kernel's interface that a program means with it is not ours.
+/// Valid on one link only; a program means the kernel's interface, which is not the engine's.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// The ways to `address` by the length of their prefix, and whether each is the engine's.
+/// The routes to `address` by prefix length, and whether each is the engine's.
 fn ways(interfaces: &[InterfaceInfo], address: IpAddr) -> impl Iterator<Item = (u8, bool)> + '_ {
     interfaces.iter().flat_map(move |interface| {
         let own = interface.addresses.iter();

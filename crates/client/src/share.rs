@@ -1,15 +1,15 @@
-//! How much of a session's buffers one connection may hold.
+//! How many of a session's buffers one connection may hold.
 
-/// Bytes that a stream may have sent and not acknowledged at the least, unless told otherwise: what
-/// covers the way to the engine and back however near the peer is.
+/// Minimum send limit of a stream, unless set otherwise: enough for the delay to the engine and
+/// back, however near the peer is.
 pub const SEND_LIMIT: u64 = 1 << 20;
 
-/// What a connection may hold while the pool is not scarce.
+/// What a connection may hold at least while the pool is not scarce.
 const SHARE_LEAST: u64 = 16 << 10;
-/// The same of the reserve, which many connections have to go on with.
+/// The same from the reserve, on which many connections may have to continue.
 const RESERVE_SHARE_LEAST: u64 = 2 << 10;
 
-/// What is left of a pool for sending.
+/// The buffers left in a pool for sending.
 #[derive(Clone, Copy, Debug)]
 pub struct Left {
     /// In the pool now.
@@ -19,14 +19,14 @@ pub struct Left {
 }
 
 impl Left {
-    /// What is left apart from the reserve, a quarter of the pool.
+    /// The bytes left apart from the reserve, a quarter of the pool.
     fn beyond_reserve(self) -> u64 {
         self.bytes.saturating_sub(self.whole / 4)
     }
 
-    /// What one connection may hold. The more hold something, the less each may. Peers that take nothing
-    /// keep what they hold, so their sum must not reach the end of the pool: of the reserve each gets a
-    /// small part, which lasts for more than a thousand of them and is enough for others to go on.
+    /// What one connection may hold: the less, the more others hold. Peers that acknowledge nothing
+    /// keep their share, so the sum must not exhaust the pool. From the reserve each gets a small
+    /// part, which lasts for more than a thousand of them and lets others continue.
     pub fn share(self) -> u64 {
         let least = match self.beyond_reserve() {
             0 => (self.bytes / 2048).clamp(RESERVE_SHARE_LEAST, SHARE_LEAST),
@@ -35,13 +35,13 @@ impl Left {
         (self.beyond_reserve() / 32).max(least)
     }
 
-    /// The most that one connection may hold, whatever its path carries.
+    /// The maximum for one connection, whatever its path carries.
     pub fn most(self) -> u64 {
         self.beyond_reserve() / 8
     }
 
-    /// What a connection may hold whose send buffer tunes itself: the usual, or, where a path has
-    /// shown that it carries more, a larger share.
+    /// The limit of a connection with automatic tuning: the default, or a larger share if its path
+    /// has proved to carry more.
     pub fn room(self, carried: u64) -> u64 {
         SEND_LIMIT.min(self.share()).max(carried.min(self.most()))
     }

@@ -1,15 +1,16 @@
-//! POSIX semantics over sessions and endpoints: what a descriptor number means, which calls go to
-//! the kernel and which to the engine, blocking, readiness.
+//! POSIX semantics over sessions and endpoints: what each descriptor number refers to, which calls
+//! go to the kernel and which to the engine, blocking, readiness.
 //!
-//! A socket is a kernel socket until it is known where it goes. `listen` makes it a dual listener:
+//! A socket is a kernel socket until its destination is known. `listen` makes it a dual listener:
 //! it listens in the kernel and in the engine, and `accept` takes from both. `connect` to a
-//! destination that the engine reaches makes it a connection of the engine; to any other, the layer
-//! forgets the socket and the kernel serves it from then on. A bound UDP socket is dual too.
+//! destination that the engine reaches makes it a connection of the engine; with any other
+//! destination, the layer forgets the socket and the kernel serves it from then on. A bound UDP
+//! socket is dual too.
 //!
 //! Not done here: the C interface (bindings/preload), the contract (crates/shm). Start reading at
 //! `table.rs`, then `socket.rs`, `link.rs` (sessions, hints, sleeping), `epoll.rs`.
 //!
-//! Known limits: calls inside the C library (stdio on a socket) pass the layer by.
+//! Known limits: calls inside the C library (stdio on a socket) bypass the layer.
 
 mod accepting;
 mod ancillary;
@@ -78,18 +79,18 @@ use notices::{Notice, Notices};
 use socket::Socket;
 use table::{Entry, Table};
 
-/// Who answers a call.
+/// The outcome of a call in this layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict<T> {
-    /// The kernel: make the real call with the same arguments.
+    /// Not handled: make the real call with the same arguments.
     Kernel,
-    /// This layer did; an error is errno.
+    /// Handled; an error is errno.
     Done(Result<T, Errno>),
 }
 
 impl<T> Verdict<T> {
-    /// Converts the answer.
+    /// Converts the result.
     pub fn map<U>(self, convert: impl FnOnce(T) -> U) -> Verdict<U> {
         match self {
             Verdict::Kernel => Verdict::Kernel,
@@ -98,39 +99,39 @@ impl<T> Verdict<T> {
     }
 }
 
-/// How the layer is set up.
+/// Configuration of the layer.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Path of the engine's control socket.
     pub socket: PathBuf,
     /// The program's name, for `outboard ss`.
     pub program: String,
-    /// How long a waiting thread looks for work before it sleeps, nanoseconds.
+    /// Nanoseconds that a waiting thread spins before it sleeps.
     pub spin_ns: u64,
-    /// Nothing is logged.
+    /// Log nothing.
     pub quiet: bool,
-    /// A descriptor of the library's own that forked children keep: where the census is reported.
+    /// A descriptor of the library that forked children keep: the destination of the census report.
     pub report: Option<RawFd>,
 }
 
 impl Config {
-    /// Usual spinning time: about what going to sleep and being woken would cost.
+    /// Default spinning time: about the cost of sleeping and being woken.
     pub const SPIN_NS: u64 = 10_000;
 }
 
-/// How often a process may be a forked child of a forked child and still be accelerated.
+/// Maximum depth of forks in which a process is still accelerated.
 const ERAS: usize = 16;
 
-/// All that belongs to one process: a forked child starts a new era with new locks, so that a lock
-/// held by another thread at the time of the fork does not matter.
+/// State of one process: a forked child starts a new era with new locks, so that a lock held by
+/// another thread at the time of the fork does not matter.
 struct Era {
     table: Table,
     link: Link,
-    /// Sockets whose owners are told by signals.
+    /// Sockets whose owners get signals.
     owned: Mutex<signals::Owned>,
     cancelled: Cancelled,
     census: Census,
-    /// What vfork children have under numbers of their own.
+    /// Numbers made by vfork children.
     borrowed: Mutex<Vec<leaving::Borrowed>>,
 }
 
@@ -152,9 +153,9 @@ pub struct Sockets {
     eras: [OnceLock<Era>; ERAS],
     era: AtomicU32,
     process: AtomicU32,
-    /// How often this process has forked, or may have shared its sockets in another way.
+    /// How often this process has forked, or may have shared its sockets otherwise.
     forks: AtomicU32,
-    /// Children of this process have held connections of it: they may move them.
+    /// Children of this process have held its connections: they may move them.
     has_heirs: AtomicBool,
     /// Numbers are compared with the kernel's descriptors.
     compares: AtomicBool,
@@ -168,7 +169,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// A layer that follows nothing yet. No session is opened before one is needed.
+    /// A layer that tracks nothing. A session is opened when one is needed.
     pub fn new(config: Config, kernel: &'static dyn Kernel) -> Self {
         let sockets = Self {
             eras: [const { OnceLock::new() }; ERAS],
@@ -189,19 +190,19 @@ impl Sockets {
         sockets
     }
 
-    /// The process's present era; `None` when it descends from too many forks.
+    /// The process's current era; `None` if it is too many forks deep.
     #[inline]
     fn era(&self) -> Option<&Era> {
         self.eras.get(self.era.load(Ordering::Relaxed) as usize)?.get()
     }
 
-    /// Whether the layer has anything to do with a descriptor number.
+    /// Whether the layer tracks a descriptor number.
     #[inline]
     pub fn tracks(&self, fd: RawFd) -> bool {
         self.era().is_some_and(|era| era.table.tracks(fd))
     }
 
-    /// The socket that a number stands for.
+    /// The socket of a number.
     #[inline]
     fn socket(&self, fd: RawFd) -> Option<Arc<Socket>> {
         self.era()?.table.with(fd, |entry| match entry {
@@ -210,7 +211,7 @@ impl Sockets {
         })?
     }
 
-    /// The epoll set that a number stands for.
+    /// The epoll set of a number.
     fn epoll(&self, fd: RawFd) -> Option<Arc<Epoll>> {
         self.era()?.table.with(fd, |entry| match entry {
             Entry::Epoll(epoll) => Some(epoll.clone()),
@@ -218,12 +219,12 @@ impl Sockets {
         })?
     }
 
-    /// The socket of a call that is neither a transfer nor a wait; tells inherited ones apart.
+    /// The socket of a call other than a transfer or a wait; handles inherited ones.
     fn called(&self, fd: RawFd) -> Result<Option<Arc<Socket>>, Errno> {
         self.looked_up(fd, Arc::clone)
     }
 
-    /// The same, with what is made of the socket while its entry is held in place.
+    /// The same, with the result of a function called while the entry is locked.
     fn looked_up<T>(
         &self,
         fd: RawFd,
@@ -241,7 +242,7 @@ impl Sockets {
             None => Ok(None),
             Some(Ok(socket)) => Ok(socket),
             Some(Err(foreign)) => {
-                // Nothing of it is held meanwhile.
+                // No lock of the entry is held meanwhile.
                 if foreign.is_some() && self.redeem(era, fd)? {
                     return Ok(None);
                 }
@@ -263,7 +264,7 @@ impl Sockets {
         }
     }
 
-    /// Logs one sentence the first time that a thing happens.
+    /// Logs a sentence on its first occurrence.
     fn notice(&self, notice: Notice, text: impl FnOnce() -> String) {
         if self.notices.first(notice) {
             self.kernel.log(&format!("outboard: {}", text()));
@@ -278,8 +279,8 @@ impl Sockets {
         self.tracks(fd) && self.called(fd).is_ok_and(is_connection)
     }
 
-    /// After socket(2): follows a socket that may be accelerated. One that has the type of TCP or UDP, but
-    /// another protocol (SCTP, MPTCP, UDP-Lite, ping sockets), is the kernel's.
+    /// After socket(2): tracks a socket that may be accelerated. A socket of TCP's or UDP's type
+    /// with another protocol (SCTP, MPTCP, UDP-Lite, ping sockets) is left to the kernel.
     pub fn created(&self, fd: RawFd, domain: i32, kind: i32, protocol: i32) {
         self.appeared(fd);
         if self.is_other_process() {
@@ -310,8 +311,8 @@ impl Sockets {
         self.place(era, fd, Entry::Epoll(Arc::new(Epoll::new(fd))), self.identity(fd));
     }
 
-    /// Puts an entry under a number that stands for `identity`. What was there was closed out of the
-    /// layer's sight.
+    /// Stores an entry for a number that refers to `identity`. A previous entry was closed without
+    /// the layer's knowledge.
     fn place(&self, era: &Era, fd: RawFd, entry: Entry, identity: u64) {
         if let Entry::Socket(socket) = &entry {
             socket.add_number(fd);
@@ -332,7 +333,7 @@ impl Sockets {
         }
     }
 
-    /// close(2): forgets the number. `Kernel` means: now close it.
+    /// close(2): forgets the number. On `Kernel`, close it.
     pub fn closing(&'static self, fd: RawFd) -> Verdict<()> {
         self.parting(fd, true)
     }
@@ -358,14 +359,15 @@ impl Sockets {
         }
     }
 
-    /// Before close_range(2): forgets the numbers in it and has the parts of it closed that hold no
-    /// descriptor of the layer.
+    /// Before close_range(2): forgets the numbers in the range and calls `close` for its parts
+    /// without descriptors of the layer.
     pub fn closing_range(&'static self, first: u32, last: u32, close: &mut dyn FnMut(u32, u32)) {
         let Some(era) = self.era() else { return close(first, last) };
         if self.is_other_process() {
             return close(first, last);
         }
-        // All before any is closed: the layer may copy one that it needs yet to a number in the range.
+        // All of them before any is closed: the layer may copy one that it still needs to a number
+        // in the range.
         for fd in era.table.occupied(first, last) {
             if !era.table.is_internal(fd)
                 && let Some(entry) = era.table.take(fd)
@@ -393,8 +395,8 @@ impl Sockets {
         }
     }
 
-    /// Moves a descriptor of the layer off a number that the program wants for itself. False when
-    /// it cannot be moved.
+    /// Moves a descriptor of the layer from a number that the program wants. False if it cannot be
+    /// moved.
     pub fn yield_number(&self, fd: RawFd) -> bool {
         self.notice(Notice::NumberWanted, || {
             format!(
@@ -405,7 +407,7 @@ impl Sockets {
         false
     }
 
-    /// After dup(2) and its kin: the new number stands for the same thing.
+    /// After dup(2) and the like: the new number refers to the same object.
     pub fn duplicated(&self, old: RawFd, new: RawFd) {
         let Some(era) = self.era() else { return };
         if self.is_other_process() {
@@ -419,7 +421,7 @@ impl Sockets {
         }
     }
 
-    /// The program closes a number. `closes`: it may be closed here. Whether it was.
+    /// The program closes a number. `closes`: it may be closed here. Returns whether it was.
     fn close_number(&'static self, era: &Era, fd: RawFd, entry: Entry, closes: bool) -> bool {
         let is_closed = match &entry {
             Entry::Socket(socket) => {
@@ -432,7 +434,7 @@ impl Sockets {
         is_closed
     }
 
-    /// Lets go of what a number stood for; `open` when the number is still open in the kernel.
+    /// Drops the entry of a number; `open` if the number is still open in the kernel.
     fn let_go(&self, era: &Era, fd: RawFd, entry: Entry, open: bool) {
         match entry {
             Entry::Socket(socket) => self.release_socket(era, fd, &socket, open),
@@ -449,7 +451,7 @@ impl Sockets {
         }
     }
 
-    /// Gives a socket to the kernel for good: all its numbers pass the layer by from now on.
+    /// Leaves a socket to the kernel for good: all its numbers bypass the layer from now on.
     fn give_to_kernel(&self, era: &Era, socket: &Arc<Socket>) {
         for fd in socket.numbers() {
             era.table.take(fd);
@@ -458,7 +460,7 @@ impl Sockets {
         self.unfollow_owner(socket);
     }
 
-    /// Whether this is a vfork child that still shares the parent's memory.
+    /// Whether this is a vfork child that still shares its parent's memory.
     fn is_other_process(&self) -> bool {
         process_id() != self.process.load(Ordering::Relaxed)
     }
@@ -469,7 +471,7 @@ impl Sockets {
         }
     }
 
-    /// Makes a descriptor of the layer's own known, so that the program cannot close it by chance.
+    /// Registers a descriptor of the layer, so that the program cannot close it by accident.
     fn hide(&self, era: &Era, fd: RawFd) {
         self.place(era, fd, Entry::Internal, 0);
     }
@@ -479,7 +481,7 @@ fn process_id() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// Sentences about what cannot be accelerated, each logged once.
+/// Sentences about unsupported uses, each logged once.
 impl Sockets {
     /// A message with control data was sent.
     pub fn notice_control_messages(&self, fd: RawFd) {
@@ -491,14 +493,14 @@ impl Sockets {
         }
     }
 
-    /// sendfile from something that has no position.
+    /// sendfile from a descriptor without a position.
     pub fn notice_unseekable(&self) {
         self.notice(Notice::Unseekable, || {
             "sendfile from a pipe to an accelerated connection is not supported (EINVAL)".into()
         });
     }
 
-    /// A stdio stream was made of an accelerated connection.
+    /// A stdio stream was opened on an accelerated connection.
     pub fn notice_stdio(&self, fd: RawFd) {
         self.notice(Notice::Stdio, || {
             format!(
@@ -508,7 +510,7 @@ impl Sockets {
         });
     }
 
-    /// io_uring is set up, or was `refused`.
+    /// An io_uring is set up, or was `refused`.
     pub fn notice_io_uring(&self, refused: bool) {
         if let Some(era) = self.era().filter(|_| !refused) {
             self.count(era, Kind::Ring, Reason::Ring);

@@ -16,22 +16,22 @@ use crate::endpoint::{Call, Endpoint, FRAME_COST, Kind};
 use crate::memory::{self, Access};
 use crate::share::SEND_LIMIT;
 
-/// What a program wishes for what it writes.
+/// Parameters of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// More is to follow at once, so that a partial segment may wait (MSG_MORE).
+    /// More follows at once, so a partial segment may wait (MSG_MORE).
     pub more: bool,
-    /// When all of it is taken, what follows shares no segment with it (MSG_EOR).
+    /// After all of it is taken, what follows shares no segment with it (MSG_EOR).
     pub ends_record: bool,
-    /// What is to be told of the last byte: the bits of a [`Stamp`].
+    /// Reports requested for the last byte: the bits of a [`Stamp`].
     pub stamps: u8,
-    /// Of the last byte that is taken, if not all are.
+    /// For the last byte that is taken, even if not all are.
     pub stamps_part: bool,
-    /// So many of the slices, at the most, share a segment; 0 for any number.
+    /// Maximum number of the slices in a segment; 0 for any number.
     pub slices: usize,
 }
 
-/// Where the slices end that may share a segment with the byte at `offset`, by so `many`.
+/// End of the slices that may share a segment with the byte at `offset`, at most `many`.
 fn end_of_slices(parts: &[IoSlice<'_>], offset: usize, many: usize) -> usize {
     let mut end = 0;
     for group in parts.chunks(many) {
@@ -43,17 +43,17 @@ fn end_of_slices(parts: &[IoSlice<'_>], offset: usize, many: usize) -> usize {
     end
 }
 
-/// Where the next byte goes to or comes from in a list of slices.
+/// A position in a list of slices.
 #[derive(Default)]
 pub(crate) struct Place {
     slice: usize,
     at: usize,
-    /// It has come to memory that cannot be used.
+    /// It has reached memory that cannot be used.
     is_bad: bool,
 }
 
 impl Place {
-    /// Copies from `span` into `parts` as much as fits both; returns how much.
+    /// Copies from `span` into `parts` as much as fits both; returns the length.
     pub fn scatter(&mut self, region: &Region, span: Span, parts: &mut [IoSliceMut<'_>]) -> u32 {
         let mut done = 0;
         while done < span.len {
@@ -76,7 +76,7 @@ impl Place {
         done
     }
 
-    /// Whether memory that cannot be written kept [`Self::scatter`] from going on.
+    /// Whether [`Self::scatter`] stopped at memory that cannot be written.
     pub fn is_bad(&self) -> bool {
         self.is_bad
     }
@@ -97,7 +97,7 @@ impl Place {
         count
     }
 
-    /// Fills `span` from `parts` as far as they reach; returns how far.
+    /// Fills `span` from `parts` as far as they reach; returns the length.
     pub fn gather(&mut self, region: &Region, span: Span, parts: &[IoSlice<'_>]) -> u32 {
         let mut done = 0;
         while done < span.len {
@@ -120,14 +120,14 @@ impl Place {
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
 //# A TCP implementation MUST support a sequence of urgent data of any length (MUST-31) [19].
-/// Where reading begins and stops when the urgent byte lies ahead: before it, and unless it is to
-/// stay within the stream, a reading that begins there passes it over.
+/// Where a read begins and stops if the urgent byte is ahead: before it. Unless it is in-band, a
+/// read that begins at it skips it.
 fn around_mark(call: &Call<'_>, receive: &mut ReceiveGuard<'_>, levels: &Levels) -> (u64, u64) {
     let mut start = receive.consumed();
     let inline = call.has_urgent_inline();
     let seen = receive.urgent_seen();
     if seen == start + 1 && levels.urgent > seen && !inline {
-        // A reader had stopped here before another urgent byte came: this one was out of band.
+        // A reader had stopped here before another urgent byte arrived: this one was out of band.
         start += 1;
     }
     receive.see_urgent(levels.urgent);
@@ -140,19 +140,20 @@ fn around_mark(call: &Call<'_>, receive: &mut ReceiveGuard<'_>, levels: &Levels)
     (start + u64::from(!inline), levels.readable)
 }
 
-/// The frames that a write is gathered in, counted from `from`. Where that lies ahead of what is written,
-/// what there is of the last frame counts as sent.
+/// The frames that collect a write, counted from `from`. If that is ahead of the written data, the
+/// part of the last frame counts as sent.
 struct Frames {
     from: u64,
 }
 
 impl Frames {
-    /// Bytes that there is room for. As the kernel, where a program has said how many: frames are
-    /// begun while they take less than the limit, and filled up.
+    /// Bytes for which there is room. As in the kernel, if a program has set a limit: frames are
+    /// started while they are below the limit, and filled up.
     fn room(&self, call: &Call<'_>, written: u64, acked: u64) -> u64 {
         let queued = written.saturating_sub(acked);
         if !call.is_send_limited() {
-            // A call that begins within the limit goes on beyond it, but not where many share.
+            // A call that begins within the limit continues beyond it, but not if many share the
+            // buffers.
             return match call.send_limit() {
                 limit if queued >= limit => 0,
                 limit if limit < SEND_LIMIT => limit - queued,
@@ -217,13 +218,13 @@ impl Endpoint {
         }
         let view = call.view();
         let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
-        // The status before what is readable, so that an end is not seen before the last bytes.
+        // The status before the readable offset, so that an end is not seen before the last bytes.
         let levels = view.levels();
         if levels.status.contains(Status::MOVED) {
             return Err(Errno::STALE);
         }
         let first = receive.consumed();
-        // Also after a shutdown of reading there is what has come (as in the kernel).
+        // After a shutdown of reading, received data is still readable (as in the kernel).
         if levels.readable <= first {
             return self.nothing_to_read(&call, &levels);
         }
@@ -232,7 +233,7 @@ impl Endpoint {
             false => (first, levels.readable),
         };
         if start >= end {
-            // Only the urgent byte was there; it is passed over.
+            // There was only the urgent byte; it is skipped.
             if take && receive.advance(start) {
                 call.ring(Direction::Receive);
             }
@@ -242,12 +243,12 @@ impl Endpoint {
         let mut offset = start;
         while offset < end {
             let Some(span) = receive.page(offset, end) else {
-                // The engine broke its word; there is nothing sane to hand out.
+                // The engine violated the contract; there is no valid data to return.
                 return Err(Errno::PROTO);
             };
             let copied = place.scatter(view.region(), span, parts);
             if place.is_bad() {
-                // As the kernel takes nothing from a segment that it cannot copy.
+                // As the kernel, which takes nothing from a segment that it cannot copy.
                 break;
             }
             offset += u64::from(copied);
@@ -365,9 +366,9 @@ impl Endpoint {
         }
     }
 
-    /// When the byte came that lies before the place `ahead` bytes behind what has been read: 0 asks
-    /// about the byte that was read last. Nanoseconds of the monotonic clock; `None` where it is not
-    /// known ([`OptionName::ReceiveStamps`]).
+    /// Arrival time of the byte before the position `ahead` bytes after the consumed data: 0 means
+    /// the byte read last. Nanoseconds of the monotonic clock; `None` if it is unknown
+    /// ([`OptionName::ReceiveStamps`]).
     pub fn arrival(&self, ahead: u64) -> Option<u64> {
         let call = self.call_as(Kind::Stream).ok()?;
         let end = call.view().consumed() + ahead;
@@ -378,7 +379,7 @@ impl Endpoint {
         }
     }
 
-    /// How much of the stream is acknowledged, and how much is written.
+    /// The acknowledged offset of the stream, and the written one.
     pub fn send_ends(&self) -> (u64, u64) {
         let Ok(call) = self.call_as(Kind::Stream) else { return (0, 0) };
         (call.view().levels().acked, call.view().written())
@@ -388,7 +389,7 @@ impl Endpoint {
         self.send_wished(parts, kind, Wish::default())
     }
 
-    /// Writes; the last byte, if all is taken or a part will do, is asked about as wished.
+    /// Writes; requests reports for the last byte if all is taken, or a part suffices.
     fn send_wished(
         &self,
         parts: &[IoSlice<'_>],
@@ -419,7 +420,7 @@ impl Endpoint {
         if call.is_shut_for_writing() {
             return Err(Errno::PIPE);
         }
-        // Under the lock: from a connection that is moved, the engine takes nothing any more.
+        // Under the lock: the engine takes nothing more from a connection that is moved.
         if view.status().contains(Status::MOVED) {
             return Err(Errno::STALE);
         }
@@ -427,11 +428,11 @@ impl Endpoint {
         let mut place = Place::default();
         let mut is_bad = false;
         let mut done = 0;
-        // Where the last frame was full that this call has filled.
+        // End of the last full frame filled by this call.
         let mut pushed_at = send.written();
-        // How much was taken when the engine was last asked for buffers.
+        // Bytes taken when the engine was last asked for buffers.
         let mut asked_at = 0;
-        // What is asked about is the last span, which is known once nothing follows.
+        // Reports apply to the last span, which is known once nothing follows.
         let mut last: Option<(DescriptorFlags, Span)> = None;
         let is_idle = send.written() == levels.acked;
         let from = call.frames_from(is_idle.then_some(levels.acked)).min(send.written());
@@ -468,7 +469,7 @@ impl Endpoint {
                     many => end_of_slices(parts, done, many),
                 };
                 wanted = wanted.min(u32::try_from(segment_end - done).unwrap_or(u32::MAX));
-                // No more than a buffer's worth is carved at once. As the kernel, which copies as much at
+                // At most one buffer is taken at a time. As the kernel, which copies that much at
                 // once, it takes nothing of what it cannot copy whole.
                 let least = wanted.min(buffer_bytes) as usize;
                 is_bad = place.readable(parts, least) < least;
@@ -480,7 +481,7 @@ impl Endpoint {
                     lane.carve(wanted, 1)
                 };
                 let Some(carved) = carved else {
-                    // The engine fills the stock up when it answers.
+                    // The engine refills the stock when it answers.
                     let may_ask = done > 0 && asked_at != done;
                     asked_at = done;
                     if may_ask && self.sent_end(&call).is_some() && driver.lane.has_stock() {
@@ -490,7 +491,7 @@ impl Endpoint {
                 };
                 place.gather(view.region(), carved.span, parts);
                 done += carved.span.len as usize;
-                // An urgent mark moves along, also when not all is taken, as in the kernel.
+                // An urgent mark advances, even if not all is taken, as in the kernel.
                 let mut flags = kind;
                 flags.set(DescriptorFlags::LAST, carved.last);
                 if done < total {
@@ -502,8 +503,8 @@ impl Endpoint {
                     send.push(DescriptorKind::Data, flags, span);
                 }
             }
-            // Whoever writes less than asked waits for room without asking again: an event must
-            // come once there is some, unless it came meanwhile.
+            // A caller whose write was partial waits for room without asking again: an event must
+            // come once there is some, unless there already is.
             if done == total || !self.can_send(&call, view.levels()) {
                 break;
             }
@@ -519,8 +520,8 @@ impl Endpoint {
         Ok(done)
     }
 
-    /// Where the last frame begins once what is written begins to go. The kernel sends while it takes a
-    /// write, each time that a frame is full, and fills what is left of it up again: that takes no
+    /// Start of the last frame once the written data begins to be sent. The kernel sends during a
+    /// write, each time that a frame is full, and then fills the rest of it again, which needs no
     /// memory of a new frame.
     fn frame_begun_anew(&self, call: &Call<'_>, frames: &Frames, written: u64) -> Option<u64> {
         // In a larger buffer one frame makes no difference.
@@ -530,7 +531,7 @@ impl Endpoint {
         }
         let edge = self.ask_number(call, OptionName::SendEdge)?;
         let (edge, is_parted) = (edge & !SEND_EDGE_PARTED, edge & SEND_EDGE_PARTED != 0);
-        // A frame that goes whole leaves nothing to be filled.
+        // A frame that is sent whole leaves nothing to be filled.
         (edge > frames.from && (is_parted || edge < written)).then_some(edge)
     }
 
@@ -542,15 +543,15 @@ impl Endpoint {
         }
     }
 
-    /// Has what is written so far sent; up to where it has been.
+    /// Has the written data sent; returns the offset up to which it was.
     fn sent_end(&self, call: &Call<'_>) -> Option<u64> {
         call.ring(Direction::Send);
         self.ask_number(call, OptionName::SentEnd)
     }
 
-    /// How much more may be written ahead of what is sent, where that is limited: as the kernel
-    /// fills frames, what is begun is filled up, and another one begun while there is less than
-    /// the limit.
+    /// How much more may be written ahead of the sent data, if that is limited: as the kernel fills
+    /// frames, a started frame is filled up, and another one started while there is less than the
+    /// limit.
     fn ahead(&self, call: &Call<'_>, send: &SendGuard<'_>) -> u32 {
         let may_write = || {
             let (sent, most, frame) = call.view().unsent_limit();
@@ -566,7 +567,7 @@ impl Endpoint {
         };
         match may_write() {
             0 => {
-                // What has been written so far may have gone meanwhile.
+                // The written data may have been sent meanwhile.
                 match self.sent_end(call) {
                     Some(_) => may_write(),
                     None => 0,

@@ -1,4 +1,4 @@
-//! Waiting as the native sockets do it: look for a moment, then sleep.
+//! Waiting of the native sockets: poll for a moment, then sleep.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use rustix::io::Errno;
 use crate::driver::locked;
 use crate::session::Session;
 
-/// How long to look before sleeping, when the worker has a CPU of its own: about what a wake-up
-/// costs.
+/// How long to poll before sleeping, if the worker has a CPU of its own: about the cost of a
+/// wakeup.
 const LOOK: Duration = Duration::from_micros(30);
-/// Times to give the CPU to the worker before sleeping, when it has none of its own.
+/// How often to yield the CPU to the worker before sleeping, if it shares this thread's CPU.
 const YIELDS: u32 = 4;
 
 thread_local! {
-    /// What other threads wake this one by.
+    /// The eventfd by which other threads wake this one.
     static OWN: Option<Arc<OwnedFd>> =
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .ok()
@@ -25,9 +25,9 @@ thread_local! {
 }
 
 impl Session {
-    /// Waits until `ready` says so, or `deadline` has passed (`false`). `ready` looks at levels of
-    /// this session's endpoints ([`Endpoint::readiness`](crate::Endpoint::readiness)), which also
-    /// tell of the engine's death.
+    /// Waits until `ready` returns true, or `deadline` has passed (`false`). `ready` reads levels
+    /// of this session's endpoints ([`Endpoint::readiness`](crate::Endpoint::readiness)), which
+    /// also show the engine's death.
     ///
     /// This is for programs that wait nowhere else: the POSIX layer has its own way, and the two
     /// do not share a session.
@@ -76,7 +76,7 @@ impl Session {
     ) -> Result<bool, Errno> {
         let mut hints = Vec::new();
         loop {
-            // Levels tell the rest; the hints only have to be taken so that new ones come.
+            // Levels tell the rest; hints only must be taken so that new ones arrive.
             self.take_events(&mut hints);
             hints.clear();
             if ready() {
@@ -95,7 +95,7 @@ impl Session {
             let rung = if ready() { Ok(false) } else { self.poll(own, left) };
             self.disarm();
             if rung? {
-                // The wake-up was for all who sleep, and this thread has taken it.
+                // The wakeup was for all sleepers, and this thread has taken it.
                 self.take_events(&mut hints);
                 for other in locked(self.parked()).iter() {
                     if !std::ptr::eq(other.as_ref(), own) {
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Sleeps; `true` when it was the engine that rang.
+    /// Sleeps; `true` if the engine woke it.
     fn poll(&self, own: &OwnedFd, left: Option<Duration>) -> Result<bool, Errno> {
         let mut fds = vec![PollFd::new(own, PollFlags::IN)];
         fds.extend(self.wake_fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));

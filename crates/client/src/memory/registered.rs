@@ -1,5 +1,6 @@
-//! Registered memory: made by the engine for a program, so that both reach the same bytes. Messages and
-//! streams are sent from it and messages are received into it without a copy of the library's.
+//! Registered memory: created by the engine for a program, so that both access the same bytes.
+//! Messages and streams are sent from it and messages are received into it without a copy by the
+//! library.
 
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use shm::message::{ENTRY_BYTES, Entry};
 use crate::open::RequestError;
 use crate::session::Session;
 
-/// Memory that a program shares with the engine. Its bytes are read and written by copies, since the
-/// engine may write them at any time. Clones are the same memory, which is given back with the last of
-/// them; what is under way from or to it lasts nevertheless.
+/// Memory that a program shares with the engine. Its bytes are read and written by copies, because
+/// the engine may write them at any time. Clones refer to the same memory, which is released with
+/// the last of them; operations in progress still complete.
 #[derive(Clone, Debug)]
 pub struct Registered {
     shared: Arc<Shared>,
@@ -33,7 +34,8 @@ impl Drop for Shared {
 }
 
 impl Session {
-    /// Asks the engine for memory of `bytes`, rounded up to whole pages, which it makes at once.
+    /// Requests `bytes` of memory from the engine, rounded up to whole pages. The pages are
+    /// allocated at once.
     ///
     /// # Errors
     /// INVAL: none, or more than 256 MiB. NOSPC: the session has 64 already. NOMEM: the user's
@@ -68,36 +70,36 @@ impl Registered {
         self.shared.memory.bytes()
     }
 
-    /// The session that it belongs to.
+    /// Its session.
     pub fn session(&self) -> &Arc<Session> {
         &self.shared.session
     }
 
-    /// Copies `bytes` to `offset`, as many as fit; returns how many.
+    /// Copies `bytes` to `offset`, truncated to its end; returns the number copied.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> usize {
         self.shared.memory.write(offset, bytes)
     }
 
-    /// Copies what lies at `offset` to `bytes`, as many as there are; returns how many.
+    /// Copies from `offset` to `bytes`, truncated to its end; returns the number copied.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> usize {
         self.shared.memory.read(offset, bytes)
     }
 
-    /// Some of its bytes, to be sent or to receive into; `None` beyond the end.
+    /// A part of it, to be sent from or received into; `None` beyond the end.
     pub fn piece(&self, offset: u64, len: u32) -> Option<Piece<'_>> {
         let contains = self.shared.memory.contains(offset, u64::from(len));
         contains.then_some(Piece { memory: self, offset, len })
     }
 
-    /// The line of 64 bytes at `offset`, a multiple of 64, in which the end of an operation is told;
-    /// `None` where there is none.
+    /// The line of 64 bytes at `offset`, a multiple of 64, for the outcome of an operation; `None`
+    /// if it is out of bounds.
     pub fn line(&self, offset: u64) -> Option<Line> {
         let has = self.shared.memory.has_line(offset);
         has.then(|| Line { memory: self.clone(), offset })
     }
 }
 
-/// Some bytes of registered memory.
+/// A part of registered memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
     memory: &'a Registered,
@@ -106,12 +108,12 @@ pub struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// How many bytes.
+    /// Its length in bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -125,8 +127,8 @@ impl Piece<'_> {
     }
 }
 
-/// A line of registered memory in which the engine tells how an operation has ended. It serves one
-/// operation at a time.
+/// A line of registered memory to which the engine writes the outcome of an operation. It serves
+/// one operation at a time.
 #[derive(Clone, Debug)]
 pub struct Line {
     memory: Registered,

@@ -1,4 +1,4 @@
-//! A message endpoint: begins operations and tells of their ends.
+//! A message endpoint: starts operations and reports their outcome.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -33,11 +33,11 @@ use crate::stream::Place;
 
 /// Bytes fed at a time.
 const FEED_BYTES: u64 = 32 << 10;
-/// A command's pieces are at least this long, unless it is shorter.
+/// Minimum length of a command's pieces, unless it is shorter.
 const PIECE_MIN: u32 = 1024;
-/// Forgotten operations that a call looks at.
+/// Dropped operations checked by a call.
 const FORGOTTEN_LOOKS: usize = 8;
-/// Descriptors that must be free for a program to be told that there is room.
+/// Free descriptors needed before a program is told that there is room.
 const ROOM_SLOTS: u64 = 16;
 
 /// A command for the engine that begins an operation.
@@ -65,7 +65,7 @@ pub(super) struct Shared {
     pub state: Mutex<State>,
     /// A call found no room since there was room last.
     wants_room: AtomicBool,
-    /// Holds the number; `None` in simulation.
+    /// Holds the port number; `None` in simulation.
     _kernel: Option<OwnedFd>,
 }
 
@@ -73,15 +73,15 @@ pub(super) struct Shared {
 pub(super) struct State {
     operations: Operations,
     peers: Peers,
-    /// Announced sends of which the engine wants more than it was given, in the order in which
-    /// it said so.
+    /// Announced sends for which the engine wants more bytes than it has, in the order of its
+    /// requests.
     feeding: VecDeque<u64>,
-    /// Operations whose ends are told in lines that nobody looks at any more.
+    /// Dropped operations with an outcome in a line.
     pub(super) forgotten: VecDeque<(Ticket, Line)>,
 }
 
 impl State {
-    /// Ends some of the forgotten operations whose ends were told.
+    /// Ends some of the dropped operations with an outcome.
     fn end_forgotten(&mut self) {
         for _ in 0..self.forgotten.len().min(FORGOTTEN_LOOKS) {
             let Some((ticket, line)) = self.forgotten.pop_front() else { return };
@@ -94,14 +94,14 @@ impl State {
     }
 }
 
-/// What came from the engine.
+/// An entry from the engine.
 struct Arrived {
     entry: Entry,
-    /// Where the payload behind the entry lies.
+    /// Location of the payload after the entry.
     payload: Payload,
 }
 
-/// At most two spans: what follows the entry in its own, and all of another.
+/// At most two spans: the rest of the entry's own span, and a whole second one.
 #[derive(Clone, Copy, Default)]
 struct Payload([Span; 2]);
 
@@ -110,7 +110,7 @@ impl Payload {
         self.0.iter().map(|span| u64::from(span.len)).sum()
     }
 
-    /// Copies it to memory of the program's: bytes `offset ..` of a receive's message.
+    /// Copies it to the program's memory: bytes `offset ..` of a receive's message.
     fn scatter(&self, region: &Region, memory: &mut dyn Memory, context: u64, mut offset: u64) {
         for span in self.0.iter().filter(|span| span.len > 0) {
             let mut done = 0;
@@ -123,13 +123,14 @@ impl Payload {
 }
 
 impl MessageEndpoint {
-    /// An endpoint at `local`: an address of the engine's, or the unspecified one for the first of
-    /// them, and a number, or 0 for one that the kernel chooses. `key` is the job's: endpoints reach those of other hosts
-    /// with the same key, and without one those of the same engine.
+    /// Opens an endpoint at `local`: an address of the engine, or the unspecified address for its
+    /// first one, with a port number, or 0 for one chosen by the kernel. `key` is the job's:
+    /// endpoints reach endpoints on other hosts with the same key, and without a key those of the
+    /// same engine without one.
     ///
     /// # Errors
-    /// The kernel or the engine refuses the address, or the session was not attached for messages
-    /// ([`Session::attach_messages`]).
+    /// If the kernel or the engine refuses the address, or the session was not attached for
+    /// messages ([`Session::attach_messages`]).
     pub fn open(
         session: &Arc<Session>,
         local: SocketAddr,
@@ -162,12 +163,12 @@ impl MessageEndpoint {
         self.shared.address
     }
 
-    /// The session it belongs to.
+    /// Its session.
     pub fn session(&self) -> &Arc<Session> {
         self.base.session()
     }
 
-    /// The number of a peer's address; the same each time. `None` beyond a million.
+    /// The number for a peer's address; always the same for an address. `None` beyond a million.
     pub fn add_peer(&self, address: SocketAddr) -> Option<Peer> {
         locked(&self.shared.state).peers.add(address)
     }
@@ -177,8 +178,8 @@ impl MessageEndpoint {
         locked(&self.shared.state).peers.address(peer)
     }
 
-    /// Begins to send a message made of `parts`. Up to [`EAGER_MAX`] bytes are copied now; longer ones
-    /// are gathered from `memory` by [`Self::poll_completion`] until the send completes.
+    /// Starts to send a message made of `parts`. Up to [`EAGER_MAX`] bytes are copied now; longer
+    /// messages are gathered from `memory` by [`Self::poll_completion`] until the send completes.
     ///
     /// # Errors
     /// EAGAIN: no room now, see [`Self::wait`]. MSGSIZE: longer than [`Self::message_max`]. INVAL: no
@@ -208,7 +209,7 @@ impl MessageEndpoint {
         self.begin(&call, &mut state, operation, command)
     }
 
-    /// Sends a message of at most [`INJECT_MAX`] bytes, which is told of only if it fails.
+    /// Sends a message of at most [`INJECT_MAX`] bytes, which is reported only if it fails.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -223,7 +224,7 @@ impl MessageEndpoint {
         self.push(&call, &entry, bytes.len() as u32, &mut of_parts(&[IoSlice::new(bytes)]))
     }
 
-    /// Begins to receive a message of at most `capacity` bytes.
+    /// Starts to receive a message of at most `capacity` bytes.
     ///
     /// # Errors
     /// EAGAIN: no room now, see [`Self::wait`]. INVAL: no such peer.
@@ -239,8 +240,7 @@ impl MessageEndpoint {
         self.look(CommandKind::Peek, of, OperationKind::Probe, context)
     }
 
-    /// Takes an unexpected message off the list: completes as [`Outcome::Claimed`], or fails with
-    /// NOMSG.
+    /// Claims an unexpected message: completes as [`Outcome::Claimed`], or fails with NOMSG.
     ///
     /// # Errors
     /// As [`Self::post_recv`].
@@ -251,7 +251,7 @@ impl MessageEndpoint {
     /// Receives a claimed message, by the ticket of the claim.
     ///
     /// # Errors
-    /// INVAL: nothing is claimed by that. Else as [`Self::post_recv`].
+    /// INVAL: the ticket has no claimed message. Otherwise as [`Self::post_recv`].
     pub fn receive_claimed(
         &self,
         claim: Ticket,
@@ -275,7 +275,7 @@ impl MessageEndpoint {
         self.on_claim(CommandKind::DiscardClaimed, claim, OperationKind::Discard, context)
     }
 
-    /// Ends an operation early. It completes in any case: with CANCELED if this was in time.
+    /// Cancels an operation. It completes in any case, with CANCELED if the cancel was in time.
     ///
     /// # Errors
     /// EAGAIN: no room now.
@@ -289,10 +289,10 @@ impl MessageEndpoint {
         self.push(&call, &entry, 0, &mut |_, _, _| {})
     }
 
-    /// Moves payload of long messages and tells of the next operation that has ended.
+    /// Moves payload of long messages and returns the next completion.
     ///
     /// # Errors
-    /// CONNRESET: the engine is gone. BADF: the endpoint is closed, or its number is lost.
+    /// CONNRESET: the engine is gone. BADF: the endpoint is closed, or has lost its port.
     pub fn poll_completion(&self, memory: &mut dyn Memory) -> Result<Option<Completion>, Errno> {
         let call = self.call()?;
         let mut state = locked(&self.shared.state);
@@ -304,7 +304,7 @@ impl MessageEndpoint {
             if levels.status.contains(Status::HANGUP) {
                 return Err(Errno::BADF);
             }
-            // Now and then the engine is looked for.
+            // Checks from time to time whether the engine is alive.
             if call.again() == Errno::CONNRESET {
                 return Err(Errno::CONNRESET);
             }
@@ -312,19 +312,19 @@ impl MessageEndpoint {
         Ok(found)
     }
 
-    /// Longest message that it can send, bytes: half of what the session's buffers hold.
+    /// Maximum length of a message, bytes: half of the session's buffers.
     pub fn message_max(&self) -> u64 {
         let most = |call: Call<'_>| announced_max(call.view().region().geometry()).min(MESSAGE_MAX);
         self.call().map_or(0, most)
     }
 
-    /// Unexpected messages so far: no probe need be made as long as this stays the same.
+    /// Number of unexpected messages so far: while it does not change, no probe can find a new one.
     pub fn unexpected(&self) -> u64 {
         self.call().map_or(0, |call| call.view().levels().urgent)
     }
 
-    /// Whether [`Self::poll_completion`] has something to do, or room has come for which a call has
-    /// asked in vain.
+    /// Whether [`Self::poll_completion`] has something to do, or there is room again after a call
+    /// failed for lack of it.
     pub fn has_news(&self) -> bool {
         let Ok(call) = self.call() else { return true };
         let view = call.view();
@@ -342,8 +342,8 @@ impl MessageEndpoint {
         self.session().wait_until(deadline, || self.has_news())
     }
 
-    /// Closes the endpoint. What was injected or is complete is delivered all the same; what is not
-    /// fails at its peers.
+    /// Closes the endpoint. Injected and completed messages are still delivered; other operations
+    /// fail at the peers.
     pub fn close(&self) {
         self.base.close();
     }
@@ -413,7 +413,7 @@ impl MessageEndpoint {
         }
     }
 
-    /// Pushes a command with `bytes` of payload, which `fill` puts into a span from an offset on.
+    /// Pushes a command with `bytes` of payload, which `fill` writes into a span from an offset on.
     fn push(
         &self,
         call: &Call<'_>,
@@ -446,7 +446,7 @@ impl MessageEndpoint {
         while done < total {
             let Some(Carved { span, last }) = lane.carve(total - done, least.min(total - done))
             else {
-                // The stock was there under this lock; it cannot have shrunk.
+                // The stock was checked under this lock, so it cannot have shrunk.
                 return Err(Errno::PROTO);
             };
             // A first piece is at least as long as an entry.
@@ -469,14 +469,14 @@ impl MessageEndpoint {
         Ok(())
     }
 
-    /// Asks to be woken when there is room.
+    /// Requests a wakeup when there is room.
     fn ask_for_room(&self, call: &Call<'_>) {
         self.shared.wants_room.store(true, Ordering::Relaxed);
         self.session().starve(self.base.id());
         call.view().wish(|levels| Some(levels.acked + 1).filter(|_| !has_room(call)));
     }
 
-    /// Takes what came, until an operation has ended.
+    /// Takes entries until an operation has ended.
     fn take(
         &self,
         call: &Call<'_>,
@@ -485,7 +485,7 @@ impl MessageEndpoint {
     ) -> Result<Option<Completion>, Errno> {
         let view = call.view();
         let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
-        // Bounded by what the queue can hold, whatever the engine says.
+        // Bounded by the size of the queue, whatever the engine pushes.
         for _ in 0..view.region().geometry().receive_slots {
             let (readable, position) = (receive.readable(), receive.consumed());
             if readable <= position {
@@ -561,7 +561,7 @@ impl MessageEndpoint {
         self.on_ended(state, entry).map(Some)
     }
 
-    /// An operation that is known has ended.
+    /// A known operation has ended.
     pub(super) fn on_ended(&self, state: &mut State, entry: &Entry) -> Result<Completion, Errno> {
         let kind = CompletionKind::from_code(entry.kind).ok_or(Errno::PROTO)?;
         let errno = match entry.other {
@@ -600,7 +600,7 @@ impl MessageEndpoint {
         Ok(Completion { context, ticket: Some(Ticket(entry.ticket)), outcome })
     }
 
-    /// Gives the engine the bytes that it wants, as far as there is room.
+    /// Supplies the bytes that the engine wants, as far as there is room.
     fn feed(
         &self,
         call: &Call<'_>,
@@ -651,7 +651,7 @@ fn has_room(call: &Call<'_>) -> bool {
     slots.saturating_sub(outstanding) >= ROOM_SLOTS.min(slots) && call.driver().lane.has_stock()
 }
 
-/// A command that names messages.
+/// A command that matches messages.
 pub(super) fn matching(state: &State, command: CommandKind, of: &Pattern) -> Result<Entry, Errno> {
     let mut entry = Entry::new(command as u8);
     match of.source {

@@ -1,28 +1,28 @@
-//! The program's memory, as operations name it.
+//! The program's memory as used by operations.
 
 use std::collections::HashMap;
 
-/// Where the payload of operations lies in the program's memory, by the context of the operation.
-/// Called within [`Endpoint::poll_completion`](super::Endpoint::poll_completion) and
-/// [`Endpoint::progress`](super::Endpoint::progress) alone; it must not call the endpoint.
+/// Locates the payload of operations in the program's memory, by the context of the operation.
+/// Called only within [`Endpoint::poll_completion`](super::Endpoint::poll_completion) and
+/// [`Endpoint::progress`](super::Endpoint::progress); it must not call the endpoint.
 pub trait Memory {
-    /// Calls `copy` with the bytes `offset .. offset + len` of a send's message, in order, in as many
-    /// pieces as it likes.
+    /// Calls `copy` with the bytes `offset .. offset + len` of a send's message, in order, in any
+    /// number of pieces.
     fn gather(&mut self, context: u64, offset: u64, len: usize, copy: &mut dyn FnMut(&[u8]));
 
     /// Calls `copy` with the room for the bytes `offset .. offset + len` of a receive's message, in
-    /// order, in as many pieces as it likes.
+    /// order, in any number of pieces.
     fn scatter(&mut self, context: u64, offset: u64, len: usize, copy: &mut dyn FnMut(&mut [u8]));
 }
 
-/// A [`Memory`] of vectors, for programs that give a message its own.
+/// A [`Memory`] of vectors, one for each message.
 #[derive(Debug, Default)]
 pub struct Buffers {
     by_context: HashMap<u64, Vec<u8>>,
 }
 
 impl Buffers {
-    /// The bytes of a send, or the room of a receive, by the context of its operation.
+    /// Adds the bytes of a send, or the room of a receive, by the context of its operation.
     pub fn add(&mut self, context: u64, bytes: Vec<u8>) {
         self.by_context.insert(context, bytes);
     }

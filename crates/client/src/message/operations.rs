@@ -1,33 +1,32 @@
-//! The operations of an endpoint that have not ended. Their places are the numbers by which the
-//! engine knows them.
+//! The operations of an endpoint in progress. Their indices are their numbers in the engine.
 
 use shm::message::OPERATIONS_MAX;
 
 use super::Ticket;
 
-/// An operation that has begun.
+/// An operation in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// As the program gave it.
+    /// As given by the program.
     pub context: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: OperationKind,
 }
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
-    /// A send whose bytes are with the engine.
+    /// A send whose bytes the engine has.
     Send,
-    /// A send whose bytes are fed as the engine wants them.
+    /// A send whose bytes are supplied as the engine wants them.
     Announced {
         /// Bytes of the message.
         length: u64,
-        /// Bytes that the engine has wanted so far.
+        /// Bytes wanted by the engine so far.
         wanted: u64,
-        /// Bytes that it was given.
+        /// Bytes supplied.
         fed: u64,
-        /// In the list of those that feed.
+        /// In the list of sends to be fed.
         feeds: bool,
     },
     /// A receive with room for so many bytes.
@@ -35,11 +34,11 @@ pub enum OperationKind {
         /// Bytes.
         capacity: u64,
     },
-    /// A look for an unexpected message.
+    /// A probe for an unexpected message.
     Probe,
-    /// An unexpected message that is off the list.
+    /// A claimed unexpected message.
     Claimed,
-    /// The dropping of one.
+    /// The discarding of one.
     Discard,
 }
 
@@ -71,7 +70,7 @@ fn split(ticket: u64) -> (u32, u32) {
 }
 
 impl Operations {
-    /// Notes an operation; `None` when there are as many as an endpoint may have.
+    /// Records an operation; `None` if the endpoint has the maximum number.
     pub fn begin(&mut self, operation: Operation) -> Option<Ticket> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -86,14 +85,14 @@ impl Operations {
         Some(Ticket(u64::from(index) | u64::from(place.generation) << 32))
     }
 
-    /// An operation that has not ended.
+    /// An operation in progress.
     pub fn get(&mut self, ticket: u64) -> Option<&mut Operation> {
         let (index, generation) = split(ticket);
         let place = self.places.get_mut(index as usize)?;
         place.operation.as_mut().filter(|_| place.generation == generation)
     }
 
-    /// It has ended.
+    /// Ends an operation.
     pub fn end(&mut self, ticket: u64) -> Option<Operation> {
         let (index, generation) = split(ticket);
         let place = self.places.get_mut(index as usize)?;

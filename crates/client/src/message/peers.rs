@@ -1,11 +1,11 @@
-//! The peers that an endpoint knows, by number and by address.
+//! The peers of an endpoint, by number and by address.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use super::Peer;
 
-/// Most of them.
+/// Maximum number of peers.
 const PEERS_MAX: usize = 1 << 20;
 
 /// The table.
@@ -16,7 +16,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// The number of an address, from now on if it had none; `None` when the table is full.
+    /// The number of an address, assigned if it had none; `None` if the table is full.
     pub fn add(&mut self, address: SocketAddr) -> Option<Peer> {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         if let Some(peer) = self.numbers.get(&address) {

@@ -1,5 +1,5 @@
-//! Operations on registered memory: nothing is copied here, and their ends can be told in a line of that
-//! memory, for programs that look at it instead of waiting.
+//! Operations on registered memory: nothing is copied here. Their outcome can be written to a line
+//! of that memory, for programs that poll it instead of waiting.
 
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
@@ -16,14 +16,14 @@ use super::{Completion, Pattern, Peer, Send, Ticket};
 use crate::driver::locked;
 use crate::memory::{Line, Piece};
 
-/// An operation whose end is told in a line. Dropped before that, its end is not heard of; it counts as
-/// one of the endpoint's operations until a [`MessageEndpoint::poll_completion`] after its end. Until then the
-/// line is not to serve another one.
+/// An operation whose outcome is written to a line. If this is dropped before, the outcome is not
+/// reported; the operation counts until a [`MessageEndpoint::poll_completion`] after its end, and
+/// its line must not be reused until then.
 #[derive(Debug)]
 pub struct Watched {
     ticket: Ticket,
     line: Line,
-    /// Where it counts; nowhere once it is finished.
+    /// The endpoint that counts it; none once it is finished.
     of: Weak<Shared>,
 }
 
@@ -36,25 +36,25 @@ impl Drop for Watched {
 }
 
 impl Watched {
-    /// Whether the operation has ended: one load, which reaches neither library nor engine.
+    /// Whether the operation has ended: one load, which involves neither library nor engine.
     pub fn is_done(&self) -> bool {
         self.line.is_told()
     }
 
-    /// By which it can be cancelled.
+    /// Its ticket, to cancel it.
     pub fn ticket(&self) -> Ticket {
         self.ticket
     }
 }
 
 impl MessageEndpoint {
-    /// Begins to send a message made of pieces of registered memory, at most 1024 of them. Its bytes are
-    /// sent as they are when they leave, and are to stay until the send completes: then the peer has
+    /// Starts to send a message made of pieces of registered memory, at most 1024. The bytes are
+    /// read when they are sent and must not change until the send completes, when the peer has
     /// acknowledged them.
     ///
     /// # Errors
-    /// EAGAIN: no room now, see [`Self::wait`]. MSGSIZE: longer than [`MESSAGE_MAX`], or more pieces.
-    /// INVAL: no such peer, or memory of another session.
+    /// EAGAIN: no room now, see [`Self::wait`]. MSGSIZE: longer than [`MESSAGE_MAX`], or too many
+    /// pieces. INVAL: no such peer, or memory of another session.
     pub fn send_registered(
         &self,
         peer: Peer,
@@ -67,7 +67,7 @@ impl MessageEndpoint {
         self.begin_registered(operation, entry, pieces, None)
     }
 
-    /// The same; its end is told in a line, and by [`Self::finish`] alone.
+    /// The same; its outcome is written to a line, and reported only by [`Self::finish`].
     ///
     /// # Errors
     /// As [`Self::send_registered`].
@@ -84,7 +84,7 @@ impl MessageEndpoint {
         Ok(Watched { ticket, line, of: Arc::downgrade(&self.shared) })
     }
 
-    /// Begins to receive a message into pieces of registered memory, at most 1024 of them. The engine
+    /// Starts to receive a message into pieces of registered memory, at most 1024. The engine
     /// copies it there, once.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl MessageEndpoint {
         self.begin_registered(Operation { context, kind }, entry, pieces, None)
     }
 
-    /// The same; its end is told in a line, and by [`Self::finish`] alone.
+    /// The same; its outcome is written to a line, and reported only by [`Self::finish`].
     ///
     /// # Errors
     /// As [`Self::send_registered`].
@@ -115,14 +115,14 @@ impl MessageEndpoint {
         Ok(Watched { ticket, line, of: Arc::downgrade(&self.shared) })
     }
 
-    /// How a watched operation has ended; gives it back while it has not.
+    /// The outcome of a watched operation; returns the operation if it has not ended.
     ///
     /// # Errors
-    /// CONNRESET: the engine is gone. PROTO: it has told what it cannot have.
+    /// CONNRESET: the engine is gone. PROTO: it wrote an invalid outcome.
     pub fn finish(&self, mut watched: Watched) -> Result<Result<Completion, Watched>, Errno> {
         let Some(entry) = watched.line.told() else {
             let call = self.call()?;
-            // Now and then the engine is looked for.
+            // Checks from time to time whether the engine is alive.
             return match call.again() {
                 Errno::CONNRESET => Err(Errno::CONNRESET),
                 _ => Ok(Err(watched)),
@@ -186,7 +186,7 @@ impl MessageEndpoint {
     }
 }
 
-/// Fills spans with the list of some pieces, one after the other; a span may end within a piece.
+/// Fills spans with the list of pieces, one after the other; a span may end within an item.
 fn of_pieces<'a>(pieces: &'a [Piece<'a>]) -> impl FnMut(&Region, Span, u32) + 'a {
     let next = Cell::new(0usize);
     move |region, span, _| {

@@ -1,12 +1,12 @@
-//! Which addresses the engine has, and from which of them a peer is reached.
+//! The engine's addresses, and the source address for a destination.
 
 use std::net::IpAddr;
 
 use super::{Session, is_link_local};
 
 impl Session {
-    /// The engine's addresses that are good beyond a link: those of its own first, then those it
-    /// shares with the kernel.
+    /// The engine's addresses except link-local ones: its own first, then those shared with the
+    /// kernel.
     pub fn own_addresses(&self) -> Vec<IpAddr> {
         let told = self.interfaces();
         let of = |shared: bool| told.interfaces.iter().filter(move |of| of.shared == shared);
@@ -14,8 +14,8 @@ impl Session {
         all.map(|(own, _)| own.to_canonical()).filter(|own| !is_link_local(*own)).collect()
     }
 
-    /// The engine's address that a packet to `destination` leaves from: of the interface that leads
-    /// there. `None` without a way, or without an address of the family.
+    /// The engine's source address for a packet to `destination`: that of the interface with the
+    /// route. `None` without a route, or without an address of the family.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         let destination = destination.to_canonical();
         if self.owns(destination) {

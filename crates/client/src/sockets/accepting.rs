@@ -1,4 +1,4 @@
-//! Listeners and the opening of connections.
+//! Listeners and opening of connections.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -19,7 +19,7 @@ use super::{Era, Errno, Sockets, Verdict};
 use crate::OptionName;
 
 impl Sockets {
-    /// listen(2): in the kernel and, unless the address is the kernel's alone, in the engine.
+    /// listen(2): in the kernel and, unless only the kernel has the address, in the engine.
     pub fn listen(&'static self, fd: RawFd, backlog: i32) -> Verdict<()> {
         let (era, socket) = match (self.era(), self.called(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
@@ -41,7 +41,7 @@ impl Sockets {
                 listening.backlog = backlog;
                 if let Some((endpoint, _)) = &listening.engine {
                     let most = u64::from(backlog.cast_unsigned());
-                    // Fails with the engine, and the next one is told of it as it is now.
+                    // It fails only with the engine, and the next engine gets the current value.
                     let _ = endpoint.set_option(OptionName::Backlog, most);
                 }
                 return Verdict::Done(Ok(()));
@@ -58,13 +58,13 @@ impl Sockets {
             self.give_to_kernel(era, &socket);
             return Verdict::Done(Ok(()));
         }
-        // Accepting from two sides must never block in one of them.
+        // Accepting from two sources must never block in one of them.
         if !socket.is_nonblocking() {
             socket.force_nonblocking(true);
             self.set_kernel_nonblocking(fd);
         }
         era.link.remember(&socket);
-        // Opening a session shows what is remembered; an open one is asked here.
+        // Opening a session passes what is remembered; an open one is used here.
         let before = era.link.current();
         match self.attach(era) {
             Some(attachment) if before.is_some() => self.show(era, &socket, &attachment),
@@ -77,13 +77,13 @@ impl Sockets {
     pub(super) fn set_kernel_nonblocking(&self, fd: RawFd) {
         self.kernel.lend(fd, &mut |kernel| {
             if let Ok(flags) = rustix::fs::fcntl_getfl(kernel) {
-                // It fails for no socket; if it did, accept would only block longer.
+                // It does not fail for a socket; if it did, accept would only block longer.
                 let _ = rustix::fs::fcntl_setfl(kernel, flags | rustix::fs::OFlags::NONBLOCK);
             }
         });
     }
 
-    /// The flags that a program has set at a socket, for its kernel's side.
+    /// Sets the flags set by the program on a socket's kernel side.
     pub(super) fn restore_flags(&self, fd: RawFd, socket: &Socket) {
         let nonblocking = if socket.is_nonblocking() { libc::O_NONBLOCK } else { 0 };
         self.set_kernel_flags(fd, nonblocking | Self::asynchronous_flag(socket));
@@ -98,7 +98,7 @@ impl Sockets {
         });
     }
 
-    /// Shows an inherited or so far unserved listener, when an engine can be had.
+    /// Passes an inherited or not yet served listener, if there is an engine.
     pub(super) fn adopt(&'static self, era: &Era, socket: &Arc<Socket>) {
         let wants = |reach: Option<u64>| {
             held(socket.listening.read()).as_ref().is_some_and(|listening| match reach {
@@ -122,7 +122,7 @@ impl Sockets {
         }
     }
 
-    /// accept(2) and accept4(2): from the engine or the kernel, whichever has one.
+    /// accept(2) and accept4(2): from the engine or the kernel, whichever has a connection.
     pub fn accept(&'static self, fd: RawFd, flags: i32) -> Verdict<(RawFd, SocketAddr)> {
         let (era, socket) = match (self.era(), self.entered(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
@@ -176,7 +176,7 @@ impl Sockets {
         if !endpoint.readiness().contains(crate::Readiness::IN) {
             return Err(Errno::AGAIN);
         }
-        // The number first, so that a lack of numbers leaves the connection in the queue.
+        // The number first, so that a connection stays in the queue if no number is free.
         let inert = self.inert(era)?;
         let number = self.kernel.duplicate(inert, 0, flags & libc::SOCK_CLOEXEC != 0)?;
         let accepted = match endpoint.accept() {
@@ -203,7 +203,7 @@ impl Sockets {
         Ok((number, remote))
     }
 
-    /// The descriptor that connections' numbers are duplicates of.
+    /// The descriptor of which connections' numbers are duplicates.
     fn inert(&self, era: &Era) -> Result<RawFd, Errno> {
         era.link.inert(|| {
             let fd = self.lift(self.kernel.inert(false)?);
@@ -213,7 +213,7 @@ impl Sockets {
         })
     }
 
-    /// connect(2); to no address (AF_UNSPEC) it ends what there is.
+    /// connect(2); with AF_UNSPEC it ends what there is.
     pub fn connect(&'static self, fd: RawFd, to: Option<SocketAddr>) -> Verdict<()> {
         let (era, socket) = match (self.era(), self.entered(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
@@ -248,7 +248,7 @@ impl Sockets {
         }
         let Some(connection) = socket.connection() else { return Verdict::Done(Err(Errno::INVAL)) };
         if connection.endpoint.awaits_data() {
-            // The SYN goes with what is written first.
+            // The first write sends the SYN.
             return Verdict::Done(Ok(()));
         }
         if socket.is_nonblocking() {
@@ -257,8 +257,8 @@ impl Sockets {
         Verdict::Done(self.finish_connect(era, &socket, connection))
     }
 
-    /// Opens a connection through the engine, if it is the way to `to`; else the socket is the
-    /// kernel's. `fast`: the first data goes with the SYN where it can.
+    /// Opens a connection through the engine, if the engine reaches `to`; otherwise the socket is
+    /// left to the kernel. `fast`: the SYN carries the first data if possible.
     pub(super) fn open_to(
         &'static self,
         call: SocketCall<'_>,
@@ -297,7 +297,7 @@ impl Sockets {
         }
     }
 
-    /// Asks the engine for the connection and makes the socket one.
+    /// Requests the connection from the engine and makes the socket one.
     fn open(
         &'static self,
         call: SocketCall<'_>,
@@ -313,11 +313,11 @@ impl Sockets {
             error.errno
         };
         let mut token = None;
-        // Where there is neither address nor port the engine can choose both.
+        // Without address and port the engine can choose both.
         let is_somewhere =
             |local: SocketAddr| local.port() != 0 || !plain(local).ip().is_unspecified();
         if socket.bound.load(Ordering::Relaxed) && is_somewhere(self.kernel.local(fd)?) {
-            // That there is no port left is told by another name than by bind.
+            // The lack of a port has another errno here than in bind.
             self.bind_to_port(fd).map_err(|error| match error {
                 Errno::ADDRINUSE => Errno::ADDRNOTAVAIL,
                 other => other,
@@ -326,7 +326,7 @@ impl Sockets {
             self.kernel.lend(fd, &mut |kernel| outcome = attachment.session.authorize(kernel));
             token = match outcome {
                 Ok((token, _)) => Some(token),
-                // An address of the host's other interfaces, which the kernel alone sends from.
+                // An address of another interface of the host, from which only the kernel sends.
                 Err(error) if error.errno == Errno::ADDRNOTAVAIL => return Err(LEFT_TO_KERNEL),
                 Err(error) => return Err(refused(error)),
             };
@@ -346,12 +346,12 @@ impl Sockets {
         attachment.remember(id, socket);
         era.link.forget(socket);
         socket.notify(self.kernel);
-        // Without its thread the connection goes on, and nobody is told of urgent data.
+        // Without its thread the connection works, but its owner gets no SIGURG.
         let _ = self.follow_owner(socket);
         Ok(())
     }
 
-    /// A second connect on the same socket tells how the first went.
+    /// A second connect on the same socket returns the result of the first.
     fn connect_again(
         &'static self,
         era: &Era,
@@ -386,8 +386,8 @@ impl Sockets {
         self.end_connect(era, socket, connection)
     }
 
-    /// What connect says of a handshake that has ended. As in the kernel, the socket can be connected
-    /// anew once this has told of a failure.
+    /// The result of connect after the handshake. As in the kernel, the socket can be connected
+    /// again once a failure was reported.
     pub(super) fn end_connect(
         &'static self,
         era: &Era,
@@ -401,7 +401,7 @@ impl Sockets {
             connection.established.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        // SO_ERROR may have told it already.
+        // SO_ERROR may already have returned it.
         let error = connection.endpoint.take_error().unwrap_or(Errno::CONNABORTED);
         self.disconnect(era, socket, connection, Errno::PIPE).and(Err(error))
     }

@@ -1,6 +1,6 @@
-//! Control messages of UDP sockets: what recvmsg is given beside a datagram, and what sendmsg says
-//! of one. As bytes in the C library's layout; order, lengths and refusals are the kernel's
-//! (net/ipv4/ip_sockglue.c, net/ipv6/datagram.c, net/ipv4/udp.c).
+//! Control messages of UDP sockets, for recvmsg and sendmsg, as bytes in the C library's layout.
+//! Order, lengths and refusals are the kernel's (net/ipv4/ip_sockglue.c, net/ipv6/datagram.c,
+//! net/ipv4/udp.c).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,28 +15,28 @@ const SOCKET: i32 = libc::SOL_SOCKET;
 const IP: i32 = libc::IPPROTO_IP;
 const IPV6: i32 = libc::IPPROTO_IPV6;
 const UDP: i32 = libc::IPPROTO_UDP;
-/// `struct cmsghdr`, and what messages start at multiples of.
+/// `struct cmsghdr`, and the alignment of messages.
 const HEADER_BYTES: usize = 16;
 const ALIGN: usize = 8;
 /// asm-generic/socket.h; not in the libc crate.
 const SCM_TS_OPT_ID: i32 = 81;
 
-/// How something arrived.
+/// Metadata of a received datagram or error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    /// Where it was sent to: of an error, where the datagram was sent from.
+    /// Its destination; for an error, the datagram's source.
     pub local: SocketAddr,
-    /// Which of our addresses an answer comes from.
+    /// The local address for a reply.
     pub own: IpAddr,
     pub tos: u8,
     pub ttl: u8,
-    /// The kernel's number of the interface.
+    /// The kernel's index of the interface.
     pub interface: u32,
     /// Several datagrams of this size; 0 for one.
     pub segment_bytes: u16,
 }
 
-/// The room that the program gave for control messages, as it fills.
+/// The program's buffer for control messages.
 pub(super) struct Control<'a> {
     room: &'a mut [u8],
     /// Bytes used.
@@ -50,8 +50,8 @@ impl<'a> Control<'a> {
         Self { room, len: 0, flags: 0 }
     }
 
-    /// The kernel's put_cmsg: a message that does not fit is cut, one whose header does not is left
-    /// out.
+    /// The kernel's put_cmsg: a message that does not fit is truncated; it is omitted if its header
+    /// does not fit.
     fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
         let left = self.room.len().saturating_sub(self.len);
         if left < HEADER_BYTES {
@@ -76,7 +76,7 @@ impl<'a> Control<'a> {
         self.put(level, kind, &value.to_ne_bytes());
     }
 
-    /// What the socket's options ask for.
+    /// Adds the messages that the socket's options request.
     pub fn put_arrival(&mut self, on: Switches, v6_socket: bool, arrival: &Arrival) {
         if on.contains(Switches::GRO) && arrival.segment_bytes != 0 {
             self.put_int(UDP, libc::UDP_GRO, arrival.segment_bytes.into());
@@ -127,12 +127,12 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// What TCP_INQ asks for.
+    /// Adds the message of TCP_INQ.
     pub fn put_queue_hint(&mut self, waiting: i32) {
         self.put_int(libc::IPPROTO_TCP, TCP_INQ, waiting);
     }
 
-    /// When what is read came, as SO_TIMESTAMP and its kin ask for it.
+    /// Adds the arrival time of the data, as requested by SO_TIMESTAMP and the like.
     pub fn put_arrival_time(&mut self, asked: Asked, at_ns: u64) {
         if asked.contains(Asked::TIME) {
             let is_new = asked.contains(Asked::NEW_NAMES);
@@ -157,7 +157,8 @@ impl<'a> Control<'a> {
         self.put(SOCKET, kind, &[first.to_ne_bytes(), second.to_ne_bytes()].concat());
     }
 
-    /// What SO_TIMESTAMPING tells: three times, of which only the first, the software's, is ours.
+    /// Adds the message of SO_TIMESTAMPING: three times, of which only the first, in software, is
+    /// set.
     pub fn put_times(&mut self, is_new: bool, at_ns: u64) {
         let (seconds, nanoseconds) = parted(at_ns);
         let words = [seconds, nanoseconds, 0, 0, 0, 0].map(u64::to_ne_bytes);
@@ -165,14 +166,14 @@ impl<'a> Control<'a> {
         self.put(SOCKET, kind, &words.concat());
     }
 
-    /// What OPT_STATS asks for.
+    /// Adds the message of OPT_STATS.
     pub fn put_statistics(&mut self, attributes: &[u8]) {
         const SCM_TIMESTAMPING_OPT_STATS: i32 = 54;
         self.put(SOCKET, SCM_TIMESTAMPING_OPT_STATS, attributes);
     }
 
-    /// `struct sock_extended_err` of the time of a byte or datagram, and from where it was sent if that
-    /// is told; `kind` as of a [`Stamp`](crate::Stamp).
+    /// Adds the `struct sock_extended_err` of the time of a byte or datagram, and its source if
+    /// requested; `kind` as in [`Stamp`](crate::Stamp).
     pub fn put_stamp(&mut self, v6_socket: bool, kind: u8, count: u32, from: Option<IpAddr>) {
         const TIMESTAMPING: u8 = 4;
         // SCM_TSTAMP_SCHED, SCM_TSTAMP_SND and SCM_TSTAMP_ACK.
@@ -188,7 +189,7 @@ impl<'a> Control<'a> {
         self.put_extended(v6_socket, bytes, from);
     }
 
-    /// `struct sock_extended_err` of calls with MSG_ZEROCOPY whose bytes were copied.
+    /// Adds the `struct sock_extended_err` of calls with MSG_ZEROCOPY whose bytes were copied.
     pub fn put_zerocopy(&mut self, v6_socket: bool, first: u32, last: u32) {
         const ZEROCOPY: u8 = 5;
         const COPIED: u8 = 1;
@@ -199,7 +200,7 @@ impl<'a> Control<'a> {
         self.put_extended(v6_socket, bytes, None);
     }
 
-    /// An error and whose address is told with it.
+    /// Adds an error and its offender.
     fn put_extended(&mut self, v6_socket: bool, mut error: Vec<u8>, of: Option<IpAddr>) {
         match (v6_socket, of) {
             (false, Some(IpAddr::V4(from))) => error.extend(name_v4(from, 0)),
@@ -214,7 +215,7 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// `struct sock_extended_err` and who says so.
+    /// Adds the `struct sock_extended_err` and the offender of an error.
     pub fn put_error(&mut self, v6_socket: bool, error: &ErrorReceived) {
         const LOCAL: u8 = 1;
         const ICMP: u8 = 2;
@@ -238,7 +239,7 @@ fn parted(ns: u64) -> (u64, u64) {
     (ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// What a program says of one call's bytes on a stream: SCM_TIMESTAMPING. EINVAL as the kernel has it.
+/// Parses SCM_TIMESTAMPING for one call's bytes on a stream. EINVAL as in the kernel.
 pub(super) fn stamps_anew(mut control: &[u8]) -> Result<Option<u32>, Errno> {
     let mut anew = None;
     while let Some((level, kind, data, len)) = next_message(control)? {
@@ -248,7 +249,7 @@ pub(super) fn stamps_anew(mut control: &[u8]) -> Result<Option<u32>, Errno> {
             (SOCKET, libc::SO_PRIORITY | libc::SO_MARK) => {
                 whole(data)?;
             }
-            // SCM_TS_OPT_ID, too: streams have bytes to count and no calls.
+            // This includes SCM_TS_OPT_ID: streams count bytes, not calls.
             (SOCKET, _) => return Err(Errno::INVAL),
             _ => {}
         }
@@ -257,13 +258,13 @@ pub(super) fn stamps_anew(mut control: &[u8]) -> Result<Option<u32>, Errno> {
     Ok(anew)
 }
 
-/// The flags of SCM_TIMESTAMPING, of which only some may be said.
+/// The flags of SCM_TIMESTAMPING, of which only some are permitted.
 fn records(data: &[u8]) -> Result<u32, Errno> {
     let flags = whole(data)?.cast_unsigned();
     if flags & !RECORDS == 0 { Ok(flags) } else { Err(Errno::INVAL) }
 }
 
-/// The first of some control messages: level, kind, data, and its length in all.
+/// The first control message: level, kind, data, and its total length.
 type Message<'a> = (i32, i32, &'a [u8], usize);
 
 fn next_message(control: &[u8]) -> Result<Option<Message<'_>>, Errno> {
@@ -293,11 +294,11 @@ fn name_v6(ip: Ipv6Addr, port: u16) -> [u8; 28] {
     name
 }
 
-/// What a program says of one datagram, beside its socket's options.
+/// A program's parameters for one datagram, besides its socket's options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wishes {
     pub local: Option<IpAddr>,
-    /// The kernel's number of the interface; 0 for any.
+    /// The kernel's index of the interface; 0 for any.
     pub interface: u32,
     pub tos: Option<u8>,
     pub ttl: Option<u8>,
@@ -305,12 +306,12 @@ pub(super) struct Wishes {
     pub dont_fragment: Option<bool>,
     /// SCM_TIMESTAMPING.
     pub stamps: Option<u32>,
-    /// SCM_TS_OPT_ID: what the reports of it call it.
+    /// SCM_TS_OPT_ID: its number in reports.
     pub number: Option<u32>,
 }
 
 impl Wishes {
-    /// Reads the control messages of a datagram to an address; EINVAL as the kernel has it.
+    /// Parses the control messages of a datagram to an address; EINVAL as in the kernel.
     pub fn parse(mut control: &[u8], v6_socket: bool, to: IpAddr) -> Result<Self, Errno> {
         let mut wishes = Self::default();
         while let Some((level, kind, data, len)) = next_message(control)? {
@@ -322,7 +323,7 @@ impl Wishes {
                     })
                 }
                 SOCKET => match kind {
-                    // Descriptors and credentials are for sockets of AF_UNIX, and passed over.
+                    // Descriptors and credentials are for AF_UNIX sockets, and ignored.
                     libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => {}
                     libc::SO_PRIORITY | libc::SO_MARK => {
                         whole(data)?;
@@ -393,7 +394,7 @@ impl Wishes {
     }
 }
 
-/// A value of -1 asks for the socket's own.
+/// A value of -1 means the socket's own.
 fn or_usual(value: i32) -> Result<Option<u8>, Errno> {
     match value {
         -1 => Ok(None),

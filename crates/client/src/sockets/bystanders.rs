@@ -1,9 +1,9 @@
-//! What the engine is told by processes that have no session: which listeners are waited at there, so that
-//! it takes nothing new for them.
+//! Reports to the engine by processes without a session: the listeners at which they wait, so that
+//! the engine takes no new connections for them.
 //!
-//! A process that may open the engine's control socket makes a connection for that. One that may not (its
-//! user, or the directory that it has changed its root to) uses the connection that its parent has made
-//! before it forked.
+//! A process that may open the engine's control socket creates a connection for that. A process
+//! that may not (because of its user, or a changed root directory) uses the connection that its
+//! parent created before the fork.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
@@ -12,20 +12,21 @@ use super::socket::held;
 use super::{Era, Sockets};
 use crate::open::Bystander;
 
-/// The connection that this process's children inherit, once there is one.
+/// The connection inherited by this process's children, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Inheritable(Mutex<Option<Arc<Bystander>>>);
 
 impl Inheritable {
-    /// The connection; `None` also where another thread is making it, which a child does not wait for.
+    /// The connection; `None` also while another thread creates it, because a child does not wait
+    /// for that.
     pub fn get(&self) -> Option<Arc<Bystander>> {
         self.0.try_lock().ok()?.clone()
     }
 }
 
 impl Sockets {
-    /// Before fork(2). A process that has listeners in the engine makes the connection by which a child
-    /// without a session can tell of them. It costs a descriptor from the first fork on.
+    /// Before fork(2): a process with listeners in the engine creates the connection by which a
+    /// child without a session can report them. It costs a descriptor from the first fork on.
     pub fn forking(&self) {
         let Some(era) = self.era() else { return };
         if !era.link.is_wanted()
@@ -41,7 +42,7 @@ impl Sockets {
             }
             era.table.take(present.raw_fd());
         }
-        // Without one, children do as they can.
+        // Without one, children cannot report.
         *inheritable = Bystander::attach(&self.config.socket, &self.config.program)
             .ok()
             .map(|made| Arc::new(made.lifted()));
@@ -56,8 +57,8 @@ impl Sockets {
         *held(era.link.bystander.0.lock()) = Some(parents);
     }
 
-    /// The engine has no session for this process: it is told which listeners are waited at here.
-    /// `connects`: the process may connect to it. False: nobody could be told, or there is nothing to tell.
+    /// The engine has no session for this process: reports the listeners at which it waits.
+    /// `connects`: the process may connect to the engine. False: nothing could be reported.
     pub(super) fn tell_of_listeners(&self, era: &Era, connects: bool) -> bool {
         let listeners: Vec<RawFd> = era.link.listeners().filter_map(|one| one.number()).collect();
         if listeners.is_empty() {
@@ -69,7 +70,7 @@ impl Sockets {
         let mut is_told = true;
         for fd in listeners {
             self.kernel.lend(fd, &mut |kernel| {
-                // Said again at the next try.
+                // Repeated at the next attempt.
                 is_told &= bystander.leave_listener(kernel, false).is_ok();
             });
         }

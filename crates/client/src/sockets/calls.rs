@@ -1,6 +1,6 @@
-//! Calls in progress. A call of the kernel holds the file that it was made on: when another thread closes the
-//! last descriptor meanwhile, the call goes on, and the file is released when it returns. So does a call that
-//! may wait here. The socket gets a hidden descriptor, which the last call closes.
+//! Calls in progress. A kernel call holds its file: when another thread closes the last descriptor
+//! meanwhile, the call continues, and the file is released when it returns. A call that waits in
+//! this layer does the same: the socket gets a hidden descriptor, which the last call closes.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use super::socket::Socket;
 use super::{Era, Errno, Sockets};
 
-/// Set while the calls hold a hidden descriptor.
+/// Set while calls hold a hidden descriptor.
 const HOLDS: u32 = 1 << 31;
 
 /// A socket's calls in progress.
@@ -19,7 +19,7 @@ const HOLDS: u32 = 1 << 31;
 pub(super) struct Calls {
     /// Their number, and [`HOLDS`].
     state: AtomicU32,
-    /// What they hold, or -1.
+    /// The hidden descriptor, or -1.
     hidden: AtomicI32,
 }
 
@@ -30,12 +30,12 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Whether more than so many are in progress.
+    /// Whether more than `own` are in progress.
     fn exceed(&self, own: u32) -> bool {
         self.state.load(Ordering::Acquire) & !HOLDS > own
     }
 
-    /// The calls hold a descriptor from now on; `false` when there are no more than `own`.
+    /// The calls hold a descriptor from now on; `false` if there are no more than `own`.
     fn hold(&self, hidden: RawFd, own: u32) -> bool {
         self.hidden.store(hidden, Ordering::Release);
         let holds = |state: u32| (state & !HOLDS > own).then_some(state | HOLDS);
@@ -46,7 +46,7 @@ impl Calls {
         held.is_ok()
     }
 
-    /// A call ends; what it has to close if it is the last that holds something.
+    /// A call ends; returns the descriptor to close if it is the last that holds one.
     fn leave(&self) -> Option<RawFd> {
         let before = self.state.fetch_sub(1, Ordering::AcqRel);
         (before == HOLDS | 1).then(|| self.hidden.swap(-1, Ordering::AcqRel)).filter(|fd| *fd >= 0)
@@ -54,12 +54,12 @@ impl Calls {
 }
 
 thread_local! {
-    /// The socket of this thread's innermost call, and how many calls of the thread are on it: more than one
-    /// where a signal handler makes a call in the middle of another.
+    /// The socket of this thread's innermost call, and the number of the thread's calls on it: more
+    /// than one if a signal handler interrupted another call.
     static INNERMOST: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// Tells a socket from others.
+/// Identifies a socket.
 fn name_of(socket: &Arc<Socket>) -> usize {
     Arc::as_ptr(socket).addr()
 }
@@ -81,7 +81,7 @@ impl Deref for Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // A thread that ends makes no further call.
+        // A thread that ends makes no more calls.
         let _ = INNERMOST.try_with(|innermost| innermost.set(self.outer));
         if let Some(hidden) = self.socket.calls.leave()
             && let Some(era) = self.sockets.era()
@@ -104,7 +104,8 @@ pub(super) struct SocketCall<'a> {
 }
 
 impl Sockets {
-    /// A call begins, while its number's entry is held in place: a close comes before, or finds it.
+    /// A call begins, while its number's entry is locked: a concurrent close happens before, or
+    /// sees the call.
     pub(super) fn enter(&'static self, socket: &Arc<Socket>) -> Call {
         socket.calls.state.fetch_add(1, Ordering::AcqRel);
         let name = name_of(socket);
@@ -117,16 +118,17 @@ impl Sockets {
         Call { socket: socket.clone(), sockets: self, outer: outer.unwrap_or_default() }
     }
 
-    /// A number of a socket is about to be closed. If it is the last one, the calls of other threads keep the
-    /// socket by a hidden one. Those of this thread do not count: a signal handler closes in the middle of
-    /// them, and the kernel begins such a call anew, with a number that is closed.
+    /// A number of a socket is about to be closed. If it is the last one, the calls of other
+    /// threads keep the socket open by a hidden number. Calls of this thread do not count: a signal
+    /// handler closes in the middle of them, and the kernel would restart such a call with a closed
+    /// number.
     pub(super) fn keep_for_calls(&self, era: &Era, fd: RawFd, socket: &Arc<Socket>) {
         let (name, count) = INNERMOST.try_with(Cell::get).unwrap_or_default();
         let own = if name == name_of(socket) { count } else { 0 };
         if !socket.calls.exceed(own) || socket.numbers() != [fd] {
             return;
         }
-        // Without a descriptor to spare, the calls end with the socket.
+        // Without a spare descriptor, the calls end with the socket.
         let Ok(hidden) = self.hidden_copy(era, fd) else { return };
         socket.add_number(hidden);
         if !socket.calls.hold(hidden, own) {
@@ -135,7 +137,7 @@ impl Sockets {
         }
     }
 
-    /// The socket of a call that may wait; as [`Sockets::called`].
+    /// The socket of a call that may wait; see [`Sockets::called`].
     pub(super) fn entered(&'static self, fd: RawFd) -> Result<Option<Call>, Errno> {
         self.looked_up(fd, |socket| self.enter(socket))
     }

@@ -1,8 +1,8 @@
 //! Threads of the program that are cancelled (pthread_cancel) while they wait in the layer.
 //!
-//! A thread must not end in the middle of the layer, which holds locks and owes others news. So what
-//! the layer asks of the kernel are no cancellation points, and who waits is told: the call comes
-//! back with ECANCELED, and the thread ends where nothing of the layer is on its stack any more.
+//! A thread must not end inside the layer, which holds locks and has wakeups to deliver. So the
+//! layer's system calls are not cancellation points, and a cancelled waiter is woken: its call
+//! returns ECANCELED, and the thread ends outside the layer.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -14,21 +14,21 @@ use super::waiter::Waiter;
 use super::{Era, Sockets};
 
 thread_local! {
-    /// How often threads had been cancelled when this one last looked, and was not to end.
+    /// The number of cancellations when this thread last checked and was not cancelled.
     static SEEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Who may have to be woken, and who is to end.
+/// Waiters to wake, and threads to end.
 #[derive(Debug, Default)]
 pub(super) struct Cancelled {
-    /// By what threads wait: each by its own, and several by an epoll set's.
+    /// The waiter of each thread, and the shared ones of epoll sets.
     waiters: Mutex<Vec<(Option<usize>, Weak<Waiter>)>>,
-    /// Threads that were cancelled, and have made no call since: some never will.
+    /// Threads that were cancelled and have made no call since; some never will.
     threads: Mutex<Vec<usize>>,
 }
 
 impl Cancelled {
-    /// A thread waits by this one from now on, or where none is named any may.
+    /// A thread, or any if none is given, waits by this waiter from now on.
     pub fn know(&self, thread: Option<usize>, waiter: &Arc<Waiter>) {
         let _undisturbed = Undisturbed::begin();
         let mut waiters = held(self.waiters.lock());
@@ -38,7 +38,7 @@ impl Cancelled {
         waiters.push((thread, Arc::downgrade(waiter)));
     }
 
-    /// By what a thread may be waiting.
+    /// The waiters of a thread.
     fn waiters_of(&self, thread: usize) -> Vec<Arc<Waiter>> {
         let waiters = held(self.waiters.lock());
         let its = waiters.iter().filter(|(other, _)| other.is_none_or(|other| other == thread));
@@ -47,7 +47,7 @@ impl Cancelled {
 }
 
 impl Sockets {
-    /// Whether the program may cancel threads: until then nobody looks for it.
+    /// Whether the program may cancel threads; until then none is checked.
     #[inline]
     pub fn may_cancel(&self) -> bool {
         self.cancels.load(Ordering::Relaxed)
@@ -58,12 +58,12 @@ impl Sockets {
         self.cancels.store(true, Ordering::SeqCst);
     }
 
-    /// Cancels another thread, by `cancel`, and wakes it where it waits.
+    /// Cancels another thread with `cancel`, and wakes it if it waits.
     pub fn cancel(&self, thread: usize, cancel: impl FnOnce() -> i32) -> i32 {
         let Some(era) = self.era() else { return cancel() };
         let _undisturbed = Undisturbed::always(self.kernel);
-        // Held until it is cancelled: whoever finds itself here has been, and whoever is new under an old
-        // number is not here.
+        // Held until it is cancelled: a thread that finds its number here was cancelled, and a new
+        // thread with a reused number is not listed.
         let mut threads = held(era.cancelled.threads.lock());
         if !threads.contains(&thread) {
             threads.push(thread);
@@ -77,19 +77,19 @@ impl Sockets {
         told
     }
 
-    /// This thread makes a call: was it cancelled, it ends at once, or has begun to end.
+    /// This thread makes a call: if it was cancelled, it ends now.
     pub fn calls(&self) {
         let (Some(era), Some(cancellings)) = (self.era(), self.unseen_cancellings()) else {
             return;
         };
-        // A handler of the program's makes calls, too, and would wait for its own thread's lock.
+        // The program's handlers make calls, too, and would wait for a lock of their own thread.
         let _undisturbed = Undisturbed::always(self.kernel);
         let thread = self.kernel.thread();
         held(era.cancelled.threads.lock()).retain(|&other| other != thread);
         SEEN.set(cancellings);
     }
 
-    /// Whether this thread was cancelled in this call, and does not put it off.
+    /// Whether this thread was cancelled in this call, and cancellation is enabled.
     pub(super) fn is_cancelled(&self, era: &Era) -> bool {
         let Some(cancellings) = self.unseen_cancellings() else { return false };
         let _undisturbed = Undisturbed::always(self.kernel);
@@ -100,7 +100,7 @@ impl Sockets {
         is_meant && self.kernel.lets_cancel()
     }
 
-    /// How often threads have been cancelled, if this one has not looked since.
+    /// The number of cancellations, if it has changed since this thread checked.
     fn unseen_cancellings(&self) -> Option<usize> {
         let cancellings = self.cancellings.load(Ordering::SeqCst);
         (cancellings != SEEN.get()).then_some(cancellings)

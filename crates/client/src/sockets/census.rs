@@ -1,4 +1,4 @@
-//! The census: what each socket of this process became, counted by kind, address and reason.
+//! The census: the outcome of each socket of this process, counted by kind, address and reason.
 //!
 //! The table is made of atomics and only grows, because a signal handler may open a socket, or end
 //! the process, in the middle of another call's counting. A socket is counted in one line at a
@@ -17,8 +17,8 @@ use super::socket::{Socket, is_kernels, plain};
 use super::{Era, Errno, Sockets};
 use crate::AttachError;
 
-/// Lines with an address. The rest is kept for lines without one, in which further addresses are
-/// counted together.
+/// Lines with an address. The others are reserved for lines without one, which count the sockets
+/// with further addresses.
 const ADDRESSED_LINES: usize = CENSUS_LINES - 15;
 
 const EMPTY: u32 = 0;
@@ -56,7 +56,7 @@ impl Census {
         Self { slots: (0..CENSUS_LINES).map(|_| Slot::default()).collect() }
     }
 
-    /// Where a subject is counted; `None` when there is no line left even without its address.
+    /// The line of a subject; `None` if there is no line left, not even without its address.
     fn place(&self, subject: Subject) -> Option<usize> {
         let limit = if subject.address.is_some() { ADDRESSED_LINES } else { CENSUS_LINES };
         self.place_among(limit, subject)
@@ -66,7 +66,7 @@ impl Census {
     fn place_among(&self, limit: usize, subject: Subject) -> Option<usize> {
         let wanted = subject.encode();
         self.slots.iter().take(limit).position(|slot| {
-            // Only an empty line is written to: the lines before it are read by every thread.
+            // Only an empty line is written: the lines before it are read by every thread.
             let state = match slot.state.load(Ordering::Acquire) {
                 EMPTY => slot.state.compare_exchange(
                     EMPTY,
@@ -85,7 +85,7 @@ impl Census {
                     true
                 }
                 Err(READY) => slot.identity() == wanted,
-                // Another thread is about to fill it. A second line with the same words does no harm.
+                // Another thread is about to fill it. A duplicate line does no harm.
                 Err(_) => false,
             }
         })
@@ -107,7 +107,7 @@ impl Census {
         self.slots.get(place)?.line().map(|line| line.subject)
     }
 
-    /// Shows a new session all that is to be shown.
+    /// Publishes all lines to a new session.
     pub fn publish_all(era: &Era) {
         (0..CENSUS_LINES).for_each(|place| publish(era, place));
     }
@@ -118,8 +118,8 @@ impl Census {
     }
 }
 
-/// Shows the engine what a line of the kernel's says now, if there is one. Lines of accelerated sockets
-/// are not shown: the engine knows its own.
+/// Publishes the current state of a line of the kernel's, if there is a session. Lines of
+/// accelerated sockets are not published: the engine knows its own.
 fn publish(era: &Era, place: usize) {
     let line = era.census.slots.get(place).and_then(Slot::line);
     if let (Some(line), Some(attachment)) = (line, era.link.current())
@@ -143,7 +143,7 @@ impl Counted {
     }
 }
 
-/// Why there is no session after a failed attempt.
+/// The reason why an attempt to attach failed.
 pub(super) fn absence_of(error: &AttachError) -> Reason {
     match error {
         AttachError::NoEngine(..) => Reason::NoEngine,
@@ -157,7 +157,7 @@ pub(super) fn absence_of(error: &AttachError) -> Reason {
     }
 }
 
-/// Why a socket stays with the kernel that the engine refused with this error.
+/// The reason for a socket that the engine refused with this error.
 pub(super) fn refusal_of(errno: Errno) -> Reason {
     match errno {
         LEFT_BY_LISTS => Reason::Lists,
@@ -178,8 +178,8 @@ impl Sockets {
         &self.config.program
     }
 
-    /// Counts the TCP and UDP sockets that the program was started with, which the layer does not
-    /// follow: those among the first so many numbers.
+    /// Counts the TCP and UDP sockets that the program was started with and that the layer does not
+    /// track, among the first `numbers` descriptors.
     pub fn count_passed(&self, numbers: RawFd) {
         let Some(era) = self.era() else { return };
         for fd in 0..numbers {
@@ -195,7 +195,7 @@ impl Sockets {
             };
             let local = self.kernel.local(fd).ok().map(plain);
             if kind == Kind::Listener && !local.is_some_and(|local| is_kernels(local.ip())) {
-                // It is followed, and counted when it is shown.
+                // It is tracked, and counted when it is passed.
                 continue;
             }
             let address = local.filter(|_| kind != Kind::Tcp);
@@ -203,7 +203,7 @@ impl Sockets {
         }
     }
 
-    /// Counts something that is no socket of the layer.
+    /// Counts a socket that is not tracked.
     pub(super) fn count(&self, era: &Era, kind: Kind, reason: Reason) {
         let subject = Subject { kind, address: None, reason: Some(reason) };
         self.add(era, subject);
@@ -216,7 +216,7 @@ impl Sockets {
         }
     }
 
-    /// Counts a socket, which leaves the line that it was counted in before.
+    /// Counts a socket, and removes it from the line in which it was counted before.
     pub(super) fn count_socket(
         &self,
         era: &Era,
@@ -238,7 +238,7 @@ impl Sockets {
         publish(era, place);
     }
 
-    /// Counts a socket again, under the kind and address that it is counted with.
+    /// Counts a socket again, under the same kind and address.
     pub(super) fn recount(&self, era: &Era, socket: &Socket, reason: Option<Reason>) {
         let counted = socket.counted.get().and_then(|place| era.census.subject(place));
         let (kind, address) = match counted {
@@ -254,7 +254,7 @@ impl Sockets {
         socket.counted.get().is_some()
     }
 
-    /// Counts a connection that the engine has brought to a listener.
+    /// Counts a connection accepted through the engine.
     pub(super) fn count_accepted(&self, era: &Era, listener: &Socket) {
         let place = listener.counted_accepted.get().or_else(|| {
             let place = era.census.place(self.accepted_at(era, listener, None))?;
@@ -266,10 +266,10 @@ impl Sockets {
         }
     }
 
-    /// Counts a connection that the kernel has brought to a listener.
+    /// Counts a connection accepted through the kernel.
     pub(super) fn count_accepted_from_kernel(&self, era: &Era, listener: &Socket) {
         let subject = listener.counted.get().and_then(|place| era.census.subject(place));
-        // Where the engine serves the listener, the peer came in elsewhere.
+        // If the engine serves the listener, the peer arrived at another interface.
         let reason = match subject {
             Some(Subject { reason: Some(reason), .. }) => reason,
             _ => Reason::OtherInterface,
@@ -283,7 +283,8 @@ impl Sockets {
         Subject { kind: Kind::Accepted, address, reason }
     }
 
-    /// Why the engine is not the way to an address; without an attachment, why there is none.
+    /// The reason why the engine does not reach an address; without an attachment, why there is
+    /// none.
     pub(super) fn why_not(&self, era: &Era, attachment: Option<&Attachment>, to: IpAddr) -> Reason {
         if is_kernels(to) || to.is_unspecified() {
             return Reason::Loopback;

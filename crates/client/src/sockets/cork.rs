@@ -1,6 +1,6 @@
-//! Datagrams in pieces: what is sent with MSG_MORE, or while UDP_CORK is on, is held back, and goes as
-//! one datagram with the piece that ends it. As in the kernel the first piece says where to and how,
-//! whatever is said with those behind it, and a piece that makes it too long loses all of it.
+//! Datagrams in pieces: data sent with MSG_MORE, or while UDP_CORK is on, is held back, and sent as
+//! one datagram with the last piece. As in the kernel, the first piece determines destination and
+//! parameters, and a piece that makes the datagram too long discards all of it.
 
 use std::io::IoSlice;
 use std::os::fd::RawFd;
@@ -15,27 +15,27 @@ use super::socket::{Socket, held};
 use super::transfer::may_wait;
 use super::{Errno, Sockets, Verdict};
 
-/// Longer pieces are refused before anything is done with them.
+/// Longer pieces are refused at once.
 const PIECE_MAX: usize = 0xffff;
 
-/// What a UDP socket holds back.
+/// Data that a UDP socket holds back.
 #[derive(Debug, Default)]
 pub(super) struct Cork {
     /// UDP_CORK.
     is_on: AtomicBool,
-    /// Whether something is held back, so that sending need not take the lock to know.
+    /// Whether data is held back, so that sending need not take the lock to know.
     holds: AtomicBool,
     gathered: Mutex<Option<Gathered>>,
 }
 
-/// A datagram that is not whole yet.
+/// An incomplete datagram.
 #[derive(Debug)]
 struct Gathered {
     outbound: Outbound,
     bytes: Vec<u8>,
 }
 
-/// What became of a piece.
+/// Result of adding a piece.
 enum Added {
     Held(usize),
     /// It was the last of this datagram.
@@ -43,12 +43,12 @@ enum Added {
 }
 
 impl Cork {
-    /// Whether a piece with these flags is to wait for others.
+    /// Whether a piece with these flags is held back.
     pub fn holds_back(&self, flags: i32) -> bool {
         flags & libc::MSG_MORE != 0 || self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Adds a piece to the datagram that is held back; `None`: there is none.
+    /// Adds a piece to the held datagram; `None`: there is none.
     fn add(
         &self,
         socket: &Socket,
@@ -80,12 +80,12 @@ impl Cork {
         Some(added.map(|()| Added::Ended(len, gathered)))
     }
 
-    /// Holds back what has begun.
+    /// Holds back a new datagram.
     fn begin(&self, begun: Gathered) {
         let _undisturbed = Undisturbed::begin();
         let mut place = held(self.gathered.lock());
         match place.as_mut() {
-            // Another thread has begun one meanwhile.
+            // Another thread has started one meanwhile.
             Some(gathered) => gathered.add(&[IoSlice::new(&begun.bytes)]),
             None => *place = Some(begun),
         }
@@ -109,7 +109,7 @@ impl Gathered {
 }
 
 impl Sockets {
-    /// Sends a piece of a datagram that is held back, which goes with the last one. `None`: none is.
+    /// Adds a piece to a held datagram, which the last piece sends. `None`: there is none.
     pub(super) fn send_piece(
         &'static self,
         call: SocketCall<'_>,
@@ -151,7 +151,7 @@ impl Sockets {
         Ok(len)
     }
 
-    /// setsockopt(UDP_CORK), which the kernel's side takes, too: taken out, it lets go what is held back.
+    /// setsockopt(UDP_CORK), also on the kernel's side; clearing it sends the held data.
     pub(super) fn set_cork(&'static self, socket: &Arc<Socket>, fd: RawFd, bytes: &[u8]) {
         let Ok(value) = int(bytes) else { return };
         if bytes.len() < 4 {
@@ -178,7 +178,7 @@ impl Sockets {
         let whole = [IoSlice::new(bytes)];
         match self.transmit(call, outbound, &whole, wait) {
             Verdict::Done(outcome) => outcome.map(drop),
-            // The engine has gone in the middle of it.
+            // The engine ended meanwhile.
             Verdict::Kernel => {
                 let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
                 let to = Some(call.socket.dressed(outbound.peer));

@@ -1,4 +1,4 @@
-//! UDP sockets: a kernel socket and an engine endpoint under one number. Sending goes by the
+//! UDP sockets: a kernel socket and an engine endpoint under one number. Sending depends on the
 //! destination, receiving takes from both.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -23,8 +23,8 @@ use crate::datagram::payload_max;
 use crate::{DatagramFlags, Endpoint, ErrorReceived, ErrorReport, Outgoing, Session};
 
 impl Sockets {
-    /// The socket's face in the engine; made (binding the kernel's side to a free port if it is
-    /// not bound) when the engine reaches `to`.
+    /// The socket's endpoint in the engine, created if the engine reaches `to`. The kernel's side
+    /// is bound to a free port if it is not bound.
     fn face(
         &'static self,
         era: &Era,
@@ -70,13 +70,13 @@ impl Sockets {
         made
     }
 
-    /// Ends the engine's part in a UDP socket.
+    /// Closes the engine's side of a UDP socket.
     pub(super) fn close_face(&self, socket: &Socket) {
         let present = held(socket.datagram.write()).take();
         if let Some(Datagram { endpoint, attachment, .. }) = present {
             attachment.forget(endpoint.id());
             endpoint.close();
-            // Who waits for the engine alone waits for the kernel from now on.
+            // Threads that wait only for the engine wait for the kernel from now on.
             socket.notify(self.kernel);
         }
     }
@@ -97,7 +97,7 @@ impl Sockets {
         let to = self.resolved(socket, fd, to);
         let mut before = None;
         if socket.face().is_none() {
-            // A peer of the kernel's keeps the engine out; the next one may be the engine's.
+            // A peer of the kernel's excludes the engine; the next one may be the engine's.
             before = held(socket.peer.lock()).take();
         }
         let Some((endpoint, attachment)) = self.face(era, socket, fd, (to, scope)) else {
@@ -114,8 +114,8 @@ impl Sockets {
         {
             return Verdict::Done(Err(error));
         }
-        // So that the kernel's side passes nothing from others, and goes on when the engine ends; it
-        // may have no route, which is as well.
+        // So that the kernel's side delivers nothing from other peers, and takes over when the
+        // engine ends; it may have no route, which does not matter.
         let peer = self.kernel.connect(fd, socket.dressed(to)).ok().map(|()| to);
         *held(socket.peer.lock()) = peer;
         let mut datagram = held(socket.datagram.write());
@@ -130,8 +130,7 @@ impl Sockets {
         Verdict::Done(Ok(()))
     }
 
-    /// connect(2) to a peer of the kernel's, from which only the kernel can bring anything; the kernel's
-    /// peer `before` stays where that fails.
+    /// connect(2) to a peer that only the kernel reaches; on failure the previous peer stays.
     fn connect_in_kernel(
         &'static self,
         SocketCall { era, socket, fd }: SocketCall<'_>,
@@ -145,7 +144,7 @@ impl Sockets {
             era.link.forget(socket);
             return Verdict::Kernel;
         }
-        // Loosened from it, it hears everybody at its port again.
+        // Once disconnected, it receives from all peers again.
         let outcome = self.kernel.connect(fd, to);
         if outcome.is_ok() {
             if socket.v6 {
@@ -161,8 +160,8 @@ impl Sockets {
         Verdict::Done(outcome)
     }
 
-    /// connect(2) to no address. As in the kernel, a socket that was bound to a port keeps it, and what
-    /// waits there, and hears everybody again; any other has no port until it sends.
+    /// connect(2) with AF_UNSPEC. As in the kernel, a socket that was bound to a port keeps it and
+    /// its queue, and receives from all peers again; any other has no port until it sends.
     fn loosen(&'static self, era: &Era, socket: &Arc<Socket>, fd: RawFd) -> Result<(), Errno> {
         self.kernel.disconnect(fd)?;
         socket.versions.on_disconnect();
@@ -177,7 +176,7 @@ impl Sockets {
         }
         self.close_face(socket);
         if keeps_port && let Some(attachment) = self.attach(era) {
-            // It had a peer of the kernel's, or of an engine that has gone.
+            // It had a peer of the kernel's, or of an engine that has ended.
             self.show(era, socket, &attachment);
         }
         Ok(())
@@ -191,7 +190,7 @@ impl Sockets {
         let SocketCall { era, socket, fd } = call;
         let SendMessage { bufs, control, flags, to } = *message;
         if flags & libc::MSG_OOB != 0 {
-            // It refuses that before it looks where to.
+            // The kernel refuses that before it checks the destination.
             return Verdict::Kernel;
         }
         if let Some(error) = socket.take_late_error() {
@@ -209,7 +208,7 @@ impl Sockets {
             }
         };
         let Some(((endpoint, attachment), peer)) = face else { return Verdict::Kernel };
-        // A peer was looked at when it was connected to.
+        // A peer was checked when it was connected.
         if let Some(error) = to.and_then(|to| socket.versions.refusal(to.ip())) {
             return Verdict::Done(Err(error));
         }
@@ -224,7 +223,7 @@ impl Sockets {
             Ok(Way::Kernels(errno)) if to.is_none() => return Verdict::Done(Err(errno)),
             Ok(Way::Kernels(_)) => return Verdict::Kernel,
             Err(error) => {
-                // The kernel looks at what IPv4's header can say before it does anything else.
+                // The kernel checks the length limit of IPv4 before everything else.
                 let is_told = peer.is_ipv6() || len <= usize::from(u16::MAX);
                 if error == Errno::MSGSIZE && is_told {
                     report_too_long(socket, &endpoint, &attachment, peer);
@@ -248,7 +247,7 @@ impl Sockets {
         self.transmit(call, &outbound, bufs, may_wait(socket, flags))
     }
 
-    /// Sends a datagram, and waits for room where the program may `wait`.
+    /// Sends a datagram; waits for room if the program may `wait`.
     pub(super) fn transmit(
         &'static self,
         SocketCall { era, socket, .. }: SocketCall<'_>,
@@ -263,7 +262,7 @@ impl Sockets {
             }
             match outbound.endpoint.send_datagram(&outbound.outgoing, bufs) {
                 Err(Errno::AGAIN) if wait => {
-                    // Others than room and errors are not waited for, though they may be told.
+                    // Waits only for room and errors, although other events may be reported.
                     let is_ready = || {
                         !outbound.is_live(socket)
                             || socket.shut.is_written()
@@ -287,7 +286,7 @@ impl Sockets {
         sent
     }
 
-    /// recvmsg(2) with MSG_ERRQUEUE on a UDP socket; asking for it never waits.
+    /// recvmsg(2) with MSG_ERRQUEUE on a UDP socket; never waits.
     fn receive_error(
         &self,
         socket: &Socket,
@@ -306,7 +305,7 @@ impl Sockets {
         } else if error.report.offender.is_some() {
             let arrival = Arrival {
                 local: error.local,
-                // Of errors the kernel does not say from where to answer.
+                // For errors the kernel gives no local address.
                 own: Ipv4Addr::UNSPECIFIED.into(),
                 tos: error.tos,
                 ttl: error.ttl,
@@ -335,26 +334,26 @@ impl Sockets {
         flags: i32,
     ) -> Verdict<Received> {
         if flags & libc::MSG_ERRQUEUE != 0 {
-            // What the engine has none of, the kernel's queue may have.
+            // If the engine has none, the kernel's queue may.
             return self.receive_error(socket, bufs, control);
         }
         let wait = may_wait(socket, flags);
         let deadline = Deadline::after(self.kernel, timeout(&socket.receive_timeout_ns));
         loop {
-            // Another thread's call may leave one while this one waits.
+            // A call of another thread may set one while this one waits.
             if let Some(error) = socket.take_late_error() {
                 return Verdict::Done(Err(error));
             }
             let face = socket.face();
-            // Where the kernel does not have the peer, its side has nothing to bring. Else what came
-            // there before the engine did may still wait.
+            // If the kernel does not have the peer, its side receives nothing. Otherwise data that
+            // arrived before the engine's endpoint may still be there.
             let alone = face.as_ref().is_some_and(|face| face.peer.is_some())
                 && held(socket.peer.lock()).is_none();
             let got = match &face {
                 Some(face) if flags & libc::MSG_PEEK != 0 => face.endpoint.peek_from(bufs),
                 Some(face) => face.endpoint.recv_from(bufs),
-                // Waiting is done here, for the socket may become the engine's meanwhile: by what
-                // another thread sends, or because an engine comes.
+                // The wait is here, because the socket may get an engine endpoint meanwhile: by a
+                // send of another thread, or because an engine starts.
                 None if wait => Err(Errno::AGAIN),
                 None => return Verdict::Kernel,
             };
@@ -372,7 +371,7 @@ impl Sockets {
                     }));
                 }
                 Err(Errno::AGAIN) => (),
-                // The engine has just gone.
+                // The engine has just ended.
                 Err(_) if face.as_ref().is_some_and(|face| socket.is_left_behind(face)) => continue,
                 Err(error) => return Verdict::Done(Err(error)),
             }
@@ -411,7 +410,7 @@ impl Sockets {
     }
 }
 
-/// The control messages that the socket's options ask for.
+/// Adds the control messages requested by the socket's options.
 fn said_with(
     socket: &Socket,
     got: &crate::ReceivedDatagram,
@@ -423,7 +422,7 @@ fn said_with(
     let mut out = Control::new(control);
     put_arrival(socket, got.at_ns, kernel, &mut out);
     if let Some(session) = session.filter(|_| on.asks_for_messages()) {
-        // What came for everybody is answered from the interface's address.
+        // A reply to a broadcast comes from the interface's address.
         let to_all = on.contains(Switches::PKTINFO) && !session.owns(got.local.ip());
         let own = if to_all { session.address_on(got.interface) } else { None };
         let arrival = Arrival {
@@ -439,8 +438,8 @@ fn said_with(
     (out.len, out.flags)
 }
 
-/// The kernel's number of the interface that brought something. What came from the host itself counts as
-/// brought by the interface whose address it was sent to.
+/// The kernel's index of the receiving interface. For local traffic it is the interface that has
+/// the destination address.
 fn index_of_arrival(session: &Session, interface: u32, local: IpAddr) -> u32 {
     match interface {
         0 => session.index_of_owner(local),
@@ -448,40 +447,41 @@ fn index_of_arrival(session: &Session, interface: u32, local: IpAddr) -> u32 {
     }
 }
 
-/// What ends a wait for room.
+/// Events that end a wait for room.
 const ROOM: u32 = OUT_BITS | libc::POLLERR as u32;
 
-/// What ends a wait for a datagram.
+/// Events that end a wait for a datagram.
 const WAKES: u32 = IN_BITS | (libc::POLLERR | libc::POLLHUP) as u32;
 
-/// Whether a socket may send to an address: to everybody only who has said so (SO_BROADCAST).
+/// Whether a socket may send to an address: broadcast needs SO_BROADCAST.
 fn may_broadcast(socket: &Socket, attachment: &Attachment, to: IpAddr) -> bool {
     socket.marks.on().contains(Switches::BROADCAST) || !attachment.session.is_broadcast(to)
 }
 
-/// What was not sent has no number, as in the kernel.
+/// An unsent datagram uses no number, as in the kernel.
 fn give_number_back(socket: &Socket) {
     socket.streams.count_from.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// A datagram's way through the engine, and what is said with it.
+/// A datagram to be sent through the engine, and its parameters.
 #[derive(Debug)]
 pub(super) struct Outbound {
     pub endpoint: Arc<Endpoint>,
     attachment: Arc<Attachment>,
     pub peer: SocketAddr,
     outgoing: Outgoing,
-    /// It has a number by the socket's count.
+    /// It has a number in the socket's count.
     counts: bool,
 }
 
 impl Outbound {
-    /// Whether the socket is still that of the engine which it was meant for: another may have come.
+    /// Whether the socket still belongs to the engine for which this was meant.
     fn is_live(&self, socket: &Socket) -> bool {
         socket.face().is_some_and(|face| Arc::ptr_eq(&face.endpoint, &self.endpoint))
     }
 
-    /// Whether so many bytes may go in it; a socket that asks for errors has a report of what cannot.
+    /// Whether a datagram of this length may be sent; a socket with IP_RECVERR gets a report if
+    /// not.
     pub fn admits(&self, socket: &Socket, len: usize) -> Result<(), Errno> {
         fits(&self.outgoing, &self.attachment.session, self.peer.ip(), len).inspect_err(|error| {
             if *error == Errno::MSGSIZE {
@@ -491,19 +491,19 @@ impl Outbound {
     }
 }
 
-/// Where what a program says of a datagram leads.
+/// Where the program's parameters direct a datagram.
 enum Way {
     Ours {
         outgoing: Outgoing,
-        /// It has a number by the socket's count.
+        /// It has a number in the socket's count.
         counts: bool,
     },
-    /// Through an interface or from an address that is not the engine's; the kernel's word where it
-    /// is not its own either.
+    /// Through an interface or from an address that the engine does not have. The errno of the
+    /// kernel applies if the kernel does not have it either.
     Kernels(Errno),
 }
 
-/// What the socket and its program say of a datagram to `peer`.
+/// The parameters of a datagram to `peer`, from the socket and the program.
 fn said_of(
     socket: &Socket,
     attachment: &Attachment,
@@ -549,14 +549,14 @@ fn said_of(
             return Ok(Way::Kernels(Errno::NODEV));
         };
         outgoing.interface = interface;
-        // Not beyond the host.
+        // It must not leave the host.
         outgoing.flags.set(DatagramFlags::STAYS_HERE, outgoing.ttl == 0);
     }
     fits(&outgoing, session, to, len)?;
     Ok(Way::Ours { outgoing, counts })
 }
 
-/// Whether so many bytes can go as one datagram, or as several, to an address.
+/// Whether so many bytes fit into one datagram, or into several, to an address.
 fn fits(outgoing: &Outgoing, session: &Session, to: IpAddr, len: usize) -> Result<(), Errno> {
     if len > payload_max(to) {
         return Err(Errno::MSGSIZE);
@@ -572,7 +572,7 @@ fn fits(outgoing: &Outgoing, session: &Session, to: IpAddr, len: usize) -> Resul
                 return Err(Errno::MSGSIZE);
             }
         }
-        // As Linux 6.18 has it (udp_send_skb).
+        // As in Linux 6.18 (udp_send_skb).
         piece => {
             if len.min(piece) + headers > mtu() {
                 return Err(Errno::MSGSIZE);
@@ -585,7 +585,7 @@ fn fits(outgoing: &Outgoing, session: &Session, to: IpAddr, len: usize) -> Resul
     Ok(())
 }
 
-/// The kernel's number of the interface that an address names, or 0.
+/// The kernel's index of the interface in an address, or 0.
 fn scope_of(addr: SocketAddr) -> u32 {
     match addr {
         SocketAddr::V6(addr) => addr.scope_id(),
@@ -596,7 +596,7 @@ fn scope_of(addr: SocketAddr) -> u32 {
 /// UDP_MAX_SEGMENTS.
 const SEGMENTS_MAX: usize = 128;
 
-/// A socket that asks for errors gets a report of what it could not send, too.
+/// A socket with IP_RECVERR also gets a report of a datagram that is too long.
 fn report_too_long(
     socket: &Socket,
     endpoint: &Endpoint,

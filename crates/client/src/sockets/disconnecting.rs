@@ -1,8 +1,8 @@
-//! connect(2) to no address (AF_UNSPEC): ends a connection, or a listener, so that the same number can
-//! make another one.
+//! connect(2) with AF_UNSPEC: ends a connection, or a listener, so that the same number can make
+//! another one.
 //!
-//! A socket becomes a connection once and for all, so that what reads and writes need not look twice.
-//! Here another socket takes its place under all its numbers, with its options and those who wait.
+//! A socket becomes a connection once and for all, so that reads and writes need not check twice.
+//! Here another socket takes its place under all its numbers, with its options and its waiters.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::{Era, Errno, Sockets, Verdict};
 use crate::Readiness;
 
 impl Sockets {
-    /// Ends a connection with a reset, as the kernel's tcp_disconnect does, and leaves a socket that
-    /// can be connected anew. An address that was bound, or inherited from a listener, stays. A thread
-    /// that waits in connect is `told` why.
+    /// Ends a connection with a reset, as the kernel's tcp_disconnect does, and leaves a socket
+    /// that can be connected again. An address that was bound, or inherited from a listener, stays.
+    /// A thread that waits in connect gets the error `told`.
     pub(super) fn disconnect(
         &'static self,
         era: &Era,
@@ -28,7 +28,8 @@ impl Sockets {
         let numbers = socket.numbers();
         let watches = socket.interests();
         let fresh = Arc::new(socket.disconnected());
-        // An accepted connection's numbers stand for no kernel socket of its own: from now on they do.
+        // An accepted connection's numbers do not refer to a kernel socket of its own: from now on
+        // they do.
         let own = socket.was_accepted().then(|| self.kernel.inert(socket.v6)).transpose()?;
         let stood = !connection.endpoint.readiness_among(Readiness::HUP).contains(Readiness::HUP);
         fresh.was_reset.store(stood, Ordering::Relaxed);
@@ -38,8 +39,8 @@ impl Sockets {
         let local = connection.endpoint.local();
         fresh.last_port.store(local.port(), Ordering::Relaxed);
         let local = local.ip();
-        // With the last number, the old socket is let go of. One that another thread closes meanwhile
-        // is nobody's.
+        // The old socket is released with its last number. A number that another thread closes
+        // meanwhile has no owner.
         let is_old =
             |entry: &Entry| matches!(entry, Entry::Socket(old) if Arc::ptr_eq(old, socket));
         for &number in &numbers {
@@ -73,7 +74,7 @@ impl Sockets {
         }
         let numbers = fresh.numbers();
         for (epoll, fd, event) in watches {
-            // The number under which it was made may be closed while another lives on.
+            // The number under which it was made may be closed while another is open.
             let known = if numbers.contains(&fd) { Ok(fd) } else { self.hidden_copy(era, first) };
             let call = SocketCall { era, socket: &fresh, fd };
             let again = known.and_then(|number| self.add_interest(call, &epoll, number, event));
@@ -84,7 +85,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// The kernel's part of a listener is about to be disconnected; the engine's ends here.
+    /// The kernel's side of a listener is about to be disconnected; the engine's side ends here.
     pub(super) fn stop_listening(&self, era: &Era, socket: &Arc<Socket>, fd: RawFd) {
         self.leave_engine(socket);
         *held(socket.listening.write()) = None;

@@ -1,10 +1,10 @@
 //! epoll over kernel and engine descriptors.
 //!
-//! The set is a real kernel epoll. Kernel descriptors go right into it; so do, once the set has an
-//! interest of the engine's, the session's wake pipes and an eventfd, under two random words. What
-//! concerns the engine lies in a user-space list of interests; an interest comes to the ready list
-//! by a hint, is looked at when the program asks, and stays there as long as it is ready and level
-//! triggered. A wait costs what is ready, not what is registered.
+//! The set is a real kernel epoll. Kernel descriptors are added to it directly. Once the set has an
+//! interest of the engine's, so are the session's wake pipes and an eventfd, with two random words
+//! as data. Interests of the engine's are in a user-space list; a hint moves an interest to the
+//! ready list, where it is checked when the program waits, and stays as long as it is ready and
+//! level triggered. A wait costs what is ready, not what is registered.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::RawFd;
@@ -20,7 +20,7 @@ use super::waiter::Waiter;
 use super::watches::Watch;
 use super::{Entry, EpollEvent, Era, Errno, Kernel, SigMask, Sockets, Verdict};
 
-/// Longest time that events of the engine may keep a wait from looking at the kernel's.
+/// Maximum time for which engine events may keep a wait from checking the kernel's.
 const KERNEL_LOOK_NS: u64 = 50_000;
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
@@ -42,21 +42,21 @@ struct EpollCall<'a> {
 pub(super) struct Interest {
     fd: RawFd,
     socket: Arc<Socket>,
-    /// What is asked for and the program's word; changed and read under the set's lock.
+    /// The requested events and the program's data; accessed under the set's lock.
     events: AtomicU32,
     data: AtomicU64,
     queued: AtomicBool,
     removed: AtomicBool,
     in_kernel: AtomicBool,
-    /// The number under which it is in the kernel's set: its own, or one of the layer's when its
-    /// own was closed while the socket lived on under another.
+    /// The number under which it is in the kernel's set: its own, or a hidden one if its own was
+    /// closed while the socket is open under another.
     kernel_number: AtomicI32,
-    /// The parent's, too: what closes here may be open there.
+    /// It is the parent's, too: a number closed here may be open there.
     is_inherited: bool,
 }
 
 impl Interest {
-    /// Whether the process has it from its parent, with which it shares the kernel's set.
+    /// Whether it was inherited from the parent, with which the process shares the kernel's set.
     pub fn is_inherited(&self) -> bool {
         self.is_inherited
     }
@@ -66,7 +66,7 @@ impl Interest {
         self.fd
     }
 
-    /// One that the kernel's set has by another number, if it does.
+    /// An interest that is in the kernel's set by another number, if at all.
     fn new(
         (fd, number): (RawFd, RawFd),
         socket: &Arc<Socket>,
@@ -86,7 +86,7 @@ impl Interest {
         }
     }
 
-    /// Notes that it leaves the kernel's set: the number under which it was there.
+    /// Marks it as removed from the kernel's set; returns the number under which it was there.
     pub fn leave_kernel(&self) -> Option<RawFd> {
         let number = self.kernel_number.load(Ordering::Relaxed);
         self.in_kernel.swap(false, Ordering::Relaxed).then_some(number)
@@ -102,7 +102,7 @@ impl Interest {
         key(self.fd, &self.socket)
     }
 
-    /// What is asked for, and the program's word.
+    /// The requested events, and the program's data.
     fn event(&self) -> EpollEvent {
         EpollEvent {
             events: self.events.load(Ordering::Relaxed),
@@ -112,7 +112,7 @@ impl Interest {
 }
 
 impl Socket {
-    /// The sets that wait for it, by which number and for what.
+    /// The sets that wait for it, with number and events.
     pub fn interests(&self) -> Vec<(Arc<Epoll>, RawFd, EpollEvent)> {
         let of = |watch: &Watch| match watch {
             Watch::Epoll(epoll, interest) => Some((epoll.clone(), interest.fd, interest.event())),
@@ -122,7 +122,7 @@ impl Socket {
     }
 }
 
-/// What an interest is known by, as in the kernel: a number and what it stood for at the time.
+/// The key of an interest, as in the kernel: a number and what it referred to at the time.
 type Key = (RawFd, usize);
 
 fn key(fd: RawFd, socket: &Arc<Socket>) -> Key {
@@ -143,10 +143,11 @@ pub(super) struct Epoll {
     numbers: AtomicU32,
     inner: Mutex<Inner>,
     waiter: OnceLock<Arc<Waiter>>,
-    /// Tells the eventfd's registration in the kernel's set from the program's, and with one bit changed
-    /// those of the wake pipes; the same in all processes that have the set.
+    /// Data that distinguishes the registration of the eventfd in the kernel's set from the
+    /// program's, and with one bit changed those of the wake pipes; the same in all processes that
+    /// have the set.
     word: u64,
-    /// The kernel's set may hold those of the process's parent.
+    /// The kernel's set may hold registrations of the process's parent.
     is_inherited: bool,
     /// What the parent waits for of connections that this process has from it, by their numbers. They come
     /// to the kernel's set when they become sockets of the kernel's.
@@ -154,15 +155,15 @@ pub(super) struct Epoll {
     /// The session whose pipes are in the kernel's set.
     pipes_of: Mutex<Option<Arc<Attachment>>>,
     looked_ns: AtomicU64,
-    /// Somebody waits for this set's number in poll or another set: news must show there.
+    /// The set's number is in a poll or in another set: events must show there.
     nested: AtomicBool,
 }
 
-/// What a look at the ready list came to.
+/// Result of a search of the ready list.
 struct Harvest {
     /// Events in all, the kernel's among them.
     count: usize,
-    /// The room ended before the list did.
+    /// The room was used up before the list.
     more: bool,
 }
 
@@ -170,7 +171,7 @@ impl Epoll {
     /// An empty set under a number.
     pub fn new(fd: RawFd) -> Self {
         let mut word = [0_u8; 8];
-        // Without randomness the word is still one that no program uses by chance.
+        // Without randomness it is still a value that no program uses by accident.
         let _ = rustix::rand::getrandom(&mut word, rustix::rand::GetRandomFlags::empty());
         Self {
             fd,
@@ -186,8 +187,8 @@ impl Epoll {
         }
     }
 
-    /// In a forked child: the set that it has from its parent under a number, with the parent's interests
-    /// in those sockets that `own_of` gives the child's own for.
+    /// In a forked child: the set inherited under a number, with the parent's interests in those
+    /// sockets for which `own_of` returns the child's own.
     pub fn inherited(
         parents: &Self,
         fd: RawFd,
@@ -196,7 +197,7 @@ impl Epoll {
     ) -> Arc<Self> {
         let is_inherited = parents.is_mixed();
         let own = Arc::new(Self { word: parents.word, is_inherited, ..Self::new(fd) });
-        // No lock is waited for: its holder may be a thread that does not exist here.
+        // Locks are not waited for: the holder may be a thread that does not exist here.
         let Ok(inner) = parents.inner.try_lock() else { return own };
         let mut bequeathed =
             parents.bequeathed.try_lock().map(|numbers| numbers.clone()).unwrap_or_default();
@@ -272,24 +273,24 @@ impl Epoll {
         }
     }
 
-    /// Has the kernel know an interest by another number of the same socket.
+    /// Changes the number of an interest in the kernel to another one of the same socket.
     pub fn renumber(
         &self,
         interest: &Interest,
         to: RawFd,
         kernel: &dyn Kernel,
     ) -> Result<(), Errno> {
-        // Held, so that nobody changes the interest meanwhile.
+        // Locked, so that no thread changes the interest meanwhile.
         let _inner = held(self.inner.lock());
         let event = interest.event();
         kernel.epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, to, event)?;
         let from = interest.kernel_number.swap(to, Ordering::Relaxed);
-        // The program may have deleted it behind our back, which is as well.
+        // The program may have deleted it in the kernel, which is fine.
         let _ = kernel.epoll_ctl(self.fd, libc::EPOLL_CTL_DEL, from, event);
         Ok(())
     }
 
-    /// Ends an interest; the number by which the kernel knows it, if it does.
+    /// Removes an interest; returns the number in the kernel's set, if there is one.
     pub fn remove(&self, interest: &Arc<Interest>) -> Option<RawFd> {
         let mut inner = held(self.inner.lock());
         let key = interest.key();
@@ -300,8 +301,8 @@ impl Epoll {
         interest.leave_kernel()
     }
 
-    /// Takes what is ready, in turn, behind the kernel's events of which `out` holds `kernel`. An
-    /// event of a dual socket that the kernel has reported, too, is joined with it.
+    /// Adds ready events in turn, after the `kernel` events already in `out`. An event of a dual
+    /// socket that the kernel has reported, too, is merged.
     fn harvest(&self, out: &mut [EpollEvent], kernel: usize) -> Harvest {
         let mut inner = held(self.inner.lock());
         let (told, free) = out.split_at_mut(kernel.min(out.len()));
@@ -343,7 +344,7 @@ impl Epoll {
         Harvest { count: told.len() + count, more: false }
     }
 
-    /// The numbers of what may be ready and was moved by an heir.
+    /// Numbers of interests that may be ready and were moved by an heir.
     fn moved(&self) -> Vec<RawFd> {
         let inner = held(self.inner.lock());
         let is_moved = |interest: &&Arc<Interest>| {
@@ -353,12 +354,12 @@ impl Epoll {
         inner.ready.iter().filter(is_moved).map(|interest| interest.fd).collect()
     }
 
-    /// Whether something of the engine's may be ready.
+    /// Whether an engine interest may be ready.
     fn is_stirred(&self) -> bool {
         !held(self.inner.lock()).ready.is_empty()
     }
 
-    /// Whether something of the engine's is ready (for poll on the set itself).
+    /// Whether an engine interest is ready (for poll on the set itself).
     pub fn is_ready(&self) -> bool {
         let inner = held(self.inner.lock());
         inner.ready.iter().any(|interest| {
@@ -369,13 +370,13 @@ impl Epoll {
         })
     }
 
-    /// Whether the set has, or once had, interests of the engine's: then the kernel's set holds
-    /// registrations of our own, which the program must not see.
+    /// Whether the set has or had interests of the engine's: then the kernel's set has
+    /// registrations of the layer, which the program must not see.
     pub fn is_mixed(&self) -> bool {
         self.is_inherited || self.waiter.get().is_some()
     }
 
-    /// News must show at the set's number from now on.
+    /// Events must show at the set's number from now on.
     pub fn show_at_number(&self) {
         self.nested.store(true, Ordering::Relaxed);
     }
@@ -385,8 +386,8 @@ impl Epoll {
         self.word ^ 1
     }
 
-    /// Takes our own registrations out of what the kernel reported. If the eventfd is among them, it is
-    /// emptied: what it told of is looked at next. Pipes have been emptied by then.
+    /// Removes the layer's registrations from the kernel's events. If the eventfd is among them, it
+    /// is drained: its events are checked next. Pipes have already been drained.
     fn sift(&self, out: &mut [EpollEvent], count: usize, kernel: &dyn Kernel) -> usize {
         let (mut kept, mut told) = (0, false);
         for at in 0..count.min(out.len()) {
@@ -407,7 +408,7 @@ impl Epoll {
         kept
     }
 
-    /// After a look: what is still ready must go on showing at the set's number.
+    /// After a search: events that are still ready must keep showing at the set's number.
     fn show_rest(&self, kernel: &dyn Kernel) {
         if self.nested.load(Ordering::Relaxed)
             && self.is_stirred()
@@ -440,7 +441,7 @@ impl Sockets {
         }
         let pipes_of = held(epoll.pipes_of.lock()).take();
         if let Some(attachment) = pipes_of.filter(|_| epoll.is_inherited) {
-            // The set may live on with the parent.
+            // The parent may still use the set.
             self.leave_pipes(epoll, &attachment);
         }
         if let (Some(waiter), Some(era)) = (epoll.waiter.get(), self.era()) {
@@ -449,7 +450,7 @@ impl Sockets {
         }
     }
 
-    /// The set's waiter; its eventfd joins the kernel's set when first needed.
+    /// The set's waiter; its eventfd is added to the kernel's set when first needed.
     fn waiter_of(&self, era: &Era, epoll: &Epoll) -> Result<Arc<Waiter>, Errno> {
         if let Some(waiter) = epoll.waiter.get() {
             return Ok(waiter.clone());
@@ -467,7 +468,7 @@ impl Sockets {
         Ok(made)
     }
 
-    /// Sees to it that the kernel's set holds the present session's pipes and no other's.
+    /// Makes the kernel's set contain the current session's pipes and no others.
     fn join_pipes(&self, epoll: &Epoll, attachment: Option<&Arc<Attachment>>) {
         let mut pipes_of = held(epoll.pipes_of.lock());
         let same = match (&*pipes_of, attachment) {
@@ -509,7 +510,7 @@ impl Sockets {
         let (Some(era), Some(epoll)) = (self.era(), self.epoll(number)) else {
             return Verdict::Kernel;
         };
-        // What the number stood for may be gone.
+        // The object of the number may be gone.
         self.follows(fd);
         if let Some(inner) = self.epoll(fd) {
             if inner.is_inherited {
@@ -605,7 +606,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// epoll_wait(2) and its kin.
+    /// epoll_wait(2) and the like.
     pub fn epoll_wait(
         &'static self,
         number: RawFd,
@@ -636,7 +637,7 @@ impl Sockets {
         let mut deadline = None;
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         if epoll.is_inherited && self.living(era).is_none() && era.link.is_wanted() {
-            // For what is inherited with it, whose engine's side has ended with the parent.
+            // For inherited interests, whose engine side has ended with the parent.
             self.attach(era);
         }
         loop {
@@ -653,7 +654,7 @@ impl Sockets {
                 || mask.is_some();
             let mut count = 0;
             if due {
-                // The kernel gets half of the room when both have much to say.
+                // The kernel gets half of the room if both have many events.
                 epoll.looked_ns.store(now, Ordering::Relaxed);
                 let half = if epoll.is_stirred() { out.len().div_ceil(2) } else { out.len() };
                 let room = out.get_mut(..half).unwrap_or_default();
@@ -663,7 +664,7 @@ impl Sockets {
             let harvest = epoll.harvest(out, count);
             epoll.show_rest(self.kernel);
             if harvest.more {
-                // Another thread asleep on this set can take the rest.
+                // Another thread that sleeps on this set can take the rest.
                 epoll.wake(self.kernel);
             }
             if harvest.count > 0 {
@@ -691,7 +692,7 @@ impl Sockets {
             epoll.looked_ns.store(self.kernel.now_ns(), Ordering::Relaxed);
             let kept = epoll.sift(out, got, self.kernel);
             if self.has_heirs() && self.redeem_ready(era, epoll.moved()) && kept == 0 && !at_once {
-                // The kernel tells what is ready of them.
+                // The kernel reports their readiness.
                 continue;
             }
             let count = epoll.harvest(out, kept).count;
@@ -702,7 +703,7 @@ impl Sockets {
         }
     }
 
-    /// The set that a number in a poll call stands for, made to show its news there.
+    /// The set of a number in a poll call, made to show its events there.
     pub(super) fn polled_epoll(&self, era: &Era, fd: RawFd) -> Option<Arc<Epoll>> {
         let epoll = era.table.with(fd, |entry| match entry {
             Entry::Epoll(epoll) => Some(epoll.clone()),

@@ -1,9 +1,10 @@
-//! A forked child. What its parent had open in the engine stays the parent's: the child's copies of
-//! the session's descriptors are closed (so that the engine sees the parent's death), connections
-//! become sockets of the kernel's when the child first uses them (`heritage.rs`), or numbers that fail
-//! where the engine has no relay, listeners are shown again through a session of the child's own when
-//! the child first uses them. Epoll sets are the kernel's, and so both processes': the child follows
-//! those sockets in them that it has, and neither sees what the other's layer has put there.
+//! A forked child. The parent's engine sockets stay the parent's: the child's copies of the
+//! session's descriptors are closed (so that the engine sees the parent's death). Inherited
+//! connections become kernel sockets when the child first uses them (`heritage.rs`), or fail if the
+//! engine has no relay. Listeners are passed again through a session of the child's own when the
+//! child first uses them. Epoll sets are the kernel's, and so shared by both processes: the child
+//! tracks the sockets in them that it has, and neither process sees the registrations of the
+//! other's layer.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use super::socket::{Listening, Refusal, Socket, held};
 use super::table::Entry;
 use super::{Era, Sockets, process_id};
 
-/// Copies what a lock guards, unless a thread of the parent's held it.
+/// Copies a locked value, unless a thread of the parent held the lock.
 fn copy_free<T: Clone>(from: &Mutex<T>, to: &Mutex<T>) -> bool {
     let Ok(value) = from.try_lock() else { return false };
     held(to.lock()).clone_from(&value);
@@ -27,7 +28,7 @@ fn copy_free<T: Clone>(from: &Mutex<T>, to: &Mutex<T>) -> bool {
 }
 
 impl Sockets {
-    /// To be called in the child after fork(2), before anything else of the layer.
+    /// To be called in the child after fork(2), before any other function of the layer.
     pub fn forked(&self) {
         super::link::forget_pumping();
         let number = self.era.load(Ordering::Relaxed);
@@ -47,7 +48,7 @@ impl Sockets {
         let era = Era::new();
         let will = self.take_bequest(&era);
         let (mut sockets, mut sets, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
-        // By the address of what they were to the parent.
+        // By the address of the parent's object.
         let mut heirlooms: Vec<(usize, Arc<Heirloom>)> = Vec::new();
         old.table.inherited(|fd, entry| {
             let inherited = match entry {
@@ -94,7 +95,7 @@ impl Sockets {
             }
         });
         for (fd, listener, heirloom) in foreign {
-            // Only one that the child cannot use concerns the listener.
+            // Only a connection that the child cannot use affects the listener.
             let listener = listener.filter(|_| heirloom.is_none());
             let service = listener.and_then(|listener: Weak<Socket>| {
                 // Not upgraded: the last reference would end the parent's listener.
@@ -113,21 +114,21 @@ impl Sockets {
         if let Some(parents) = bystander {
             self.inherit_bystander(&era, parents);
         }
-        // The old era is left as it is: dropping the parent's sessions would touch them.
+        // The old era is left untouched: dropping the parent's sessions would affect them.
         let _ = next.set(era);
     }
 
-    /// The same in a child that shares its parent's descriptors, but not its memory: what it closed would
-    /// be closed for the parent. All that it does goes to the kernel.
+    /// The same in a child that shares its parent's descriptors, but not its memory: closing a
+    /// descriptor would close it for the parent. All its calls go to the kernel.
     pub fn forked_with_shared_numbers(&self) {
         super::link::forget_pumping();
         self.era.store(u32::MAX, Ordering::Relaxed);
         self.process.store(process_id(), Ordering::Relaxed);
     }
 
-    /// The same in a child of several threads that was not made by fork(2): a thread that is missing here
-    /// may have held the allocator's locks, so nothing allocates. The child closes the layer's numbers,
-    /// and all that it does goes to the kernel.
+    /// The same in a child of a multi-threaded process that was not created by fork(2): a thread
+    /// that is missing here may have held the allocator's locks, so nothing allocates. The child
+    /// closes the layer's numbers, and all its calls go to the kernel.
     pub fn forked_among_threads(&self) {
         let parents = self.era();
         self.forked_with_shared_numbers();
@@ -136,8 +137,8 @@ impl Sockets {
         }
     }
 
-    /// The epoll sets of a child, which are the parent's, too; of its sockets come the number, the parent's
-    /// and the child's own.
+    /// The epoll sets of a child, which are the parent's, too. Its sockets are given by number,
+    /// with the parent's and the child's own object.
     fn inherit_sets(
         &self,
         era: &Era,
@@ -168,8 +169,8 @@ impl Sockets {
         }
     }
 
-    /// What an inherited socket is to the child. No lock is waited for: its holder may be a thread
-    /// that does not exist here.
+    /// What an inherited socket becomes in the child. Locks are not waited for: the holder may be a
+    /// thread that does not exist here.
     fn inherited(&self, fd: i32, socket: &Arc<Socket>) -> Option<Entry> {
         let listens = self.kernel.option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1);
         if !socket.stream {
@@ -197,7 +198,7 @@ impl Sockets {
         copy_free(&socket.fast_open_keys, &own.fast_open_keys);
         let knows_keys = copy_free(&socket.keys, &own.keys);
         if !knows_keys && !listens {
-            // Whether it has keys to sign with, only its kernel socket knows.
+            // Only its kernel socket knows whether it has signing keys.
             return None;
         }
         if listens {
@@ -210,7 +211,7 @@ impl Sockets {
                 copy.names_address = listening.names_address;
             }
             if !knows_keys {
-                // Who has no key must not come in on the engine's side.
+                // Peers without a key must not connect through the engine.
                 copy.refused = Some(Refusal::ForGood);
             }
             own.become_listener(copy);

@@ -1,7 +1,7 @@
-//! Multicast groups of UDP sockets: what a program asks for with setsockopt, with the kernel's names,
-//! rules and answers (net/ipv4/igmp.c, net/ipv6/mcast.c). On an interface of the engine's own the
-//! engine listens; on any other, and on one that a kernel has, too, the kernel does. A program that
-//! names no interface gets both: the engine's first own one, and what the kernel chooses.
+//! Multicast groups of UDP sockets: setsockopt with the kernel's names, rules and errors
+//! (net/ipv4/igmp.c, net/ipv6/mcast.c). On an interface of the engine's own the engine joins; on
+//! any other, and on a shared one, the kernel does. A program that names no interface joins on
+//! both: on the engine's first own interface, and on the one that the kernel chooses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
@@ -27,9 +27,9 @@ const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
 const MCAST_MSFILTER: i32 = 48;
 const MCAST_EXCLUDE: u32 = 0;
 const MCAST_INCLUDE: u32 = 1;
-/// igmp_max_memberships, of IPv4 alone.
+/// igmp_max_memberships, for IPv4 only.
 const GROUPS_MAX_V4: usize = 20;
-/// Those of both families, as the engine has it; the kernel has no limit to IPv6's.
+/// Limit of both families in the engine; the kernel has no limit for IPv6.
 const GROUPS_MAX: usize = 64;
 /// igmp_max_msf and mld_max_msf.
 const SOURCES_MAX: [usize; 2] = [10, 64];
@@ -39,13 +39,13 @@ const SOURCES_MAX: [usize; 2] = [10, 64];
 pub(super) enum Named {
     /// Not at all.
     Any,
-    /// By the kernel's number.
+    /// By the kernel's index.
     Index(u32),
     /// By its address.
     Address(Ipv4Addr),
 }
 
-/// What is asked for.
+/// The requested change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Join,
@@ -64,7 +64,7 @@ struct Asked {
     change: Change,
 }
 
-/// A group that a socket listens to in the engine.
+/// A group that a socket has joined in the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     /// The engine's interface, plus one.
@@ -74,15 +74,15 @@ pub(super) struct Wish {
     sources: Vec<IpAddr>,
 }
 
-/// What the engine is to be told of a change.
+/// A change to report to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
-    /// All but, these alone, or nothing.
+    /// Exclude, include, or leave.
     Set(Option<bool>),
     Name(IpAddr, bool),
 }
 
-/// `struct in_addr` at a place of an option's value.
+/// `struct in_addr` at an offset of an option's value.
 fn address_at(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
     bytes.get(at..)?.first_chunk::<4>().map(|four| Ipv4Addr::from(*four))
 }
@@ -91,7 +91,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk::<4>().map(|four| u32::from_ne_bytes(*four))
 }
 
-/// The address in a `struct sockaddr_storage` at a place, which must be of the level's family.
+/// The address in a `struct sockaddr_storage` at an offset, which must be of the level's family.
 fn name_at(bytes: &[u8], at: usize, level: i32) -> Option<IpAddr> {
     let name = bytes.get(at..)?;
     let family = name.first_chunk::<2>().map(|two| i32::from(u16::from_ne_bytes(*two)))?;
@@ -104,7 +104,7 @@ fn name_at(bytes: &[u8], at: usize, level: i32) -> Option<IpAddr> {
     }
 }
 
-/// How `struct in_addr` or `struct ip_mreqn` name an interface.
+/// The interface named in a `struct in_addr` or `struct ip_mreqn`.
 fn named_at(bytes: &[u8], address: usize, index: usize) -> Named {
     match (address_at(bytes, address), word_at(bytes, index)) {
         (_, Some(index)) if index != 0 => Named::Index(index),
@@ -119,10 +119,10 @@ fn index(number: u32) -> Named {
 
 /// `struct sockaddr_storage`.
 const NAME_BYTES: usize = 128;
-/// Where the group's begins in `struct group_req` and its like.
+/// Offset of the group in `struct group_req` and similar structs.
 const GROUP_AT: usize = 8;
 
-/// What an option asks for; `None` when it is about something else.
+/// The change requested by an option; `None` if it concerns something else.
 fn parse(level: i32, name: i32, bytes: &[u8]) -> Option<Result<Asked, Errno>> {
     let invalid = Errno::INVAL;
     let asked = |group: Option<IpAddr>, named, change| match group {
@@ -214,7 +214,7 @@ fn filter(
     }
 }
 
-/// Follows a change as the kernel would; what the engine is to be told.
+/// Applies a change as the kernel would; returns what to report to the engine.
 fn change(wishes: &mut Vec<Wish>, interface: u32, asked: &Asked) -> Result<Vec<Told>, Errno> {
     let group = asked.group;
     let at = wishes.iter().position(|one| (one.interface, one.group) == (interface, group));
@@ -261,7 +261,7 @@ fn change(wishes: &mut Vec<Wish>, interface: u32, asked: &Asked) -> Result<Vec<T
     if began {
         told.push(Told::Set(Some(false)));
     } else if wish.excludes != excludes {
-        // Only a filter that names nobody may change its sense.
+        // Only an empty filter may change its mode.
         if !wish.sources.is_empty() {
             return Err(Errno::INVAL);
         }
@@ -273,7 +273,7 @@ fn change(wishes: &mut Vec<Wish>, interface: u32, asked: &Asked) -> Result<Vec<T
         (Some(_), true) | (None, false) => return Err(Errno::ADDRNOTAVAIL),
         (None, true) if wish.sources.len() >= most => return Err(Errno::NOBUFS),
         (None, true) => wish.sources.push(source),
-        // Nobody is left whom it hears: that is as good as leaving.
+        // An empty include filter is the same as leaving.
         (Some(_), false) if wish.sources.len() == 1 && !excludes => return leave(wishes),
         (Some(place), false) => {
             wish.sources.remove(place);
@@ -290,7 +290,7 @@ fn tell(endpoint: &Endpoint, interface: u32, group: IpAddr, told: &[Told]) -> Re
     })
 }
 
-/// The engine's own interface that a program names: its number plus one.
+/// The engine's own interface named by a program: its number plus one.
 pub(super) fn own_interface(session: &Session, named: Named, v6: bool) -> Option<u32> {
     match named {
         Named::Any => session.first_own(v6),
@@ -300,7 +300,7 @@ pub(super) fn own_interface(session: &Session, named: Named, v6: bool) -> Option
 }
 
 impl Sockets {
-    /// An option about groups; `None` when it is about something else.
+    /// An option about groups; `None` if it concerns something else.
     pub(super) fn set_group_option(
         &'static self,
         socket: &Arc<Socket>,
@@ -313,7 +313,7 @@ impl Sockets {
         }
         let asked = match parse(level, name, bytes)? {
             Ok(asked) => asked,
-            // Whatever is wrong, the kernel has a name for it.
+            // The kernel returns the right error.
             Err(_) => return Some(Verdict::Kernel),
         };
         let attachment = self.era().and_then(|era| self.attach(era));
@@ -326,14 +326,14 @@ impl Sockets {
         if asked.named != Named::Any {
             return Some(Verdict::Done(self.change_group(socket, interface, &asked)));
         }
-        // Where the kernel has a way, too, it may listen there.
+        // Where the kernel has a route, too, it may join there.
         let kernels = self.kernel.set_raw_option(fd, level, name, bytes);
-        // Every interface of IPv6 leads to all groups; of IPv4 a route has to.
+        // Every IPv6 interface leads to all groups; IPv4 needs a route.
         let is_nowhere = asked.group.is_ipv4() && !leads && kernels == Err(Errno::NODEV);
         if is_nowhere {
             return Some(Verdict::Done(kernels));
         }
-        // The kernel's refusal counts only where ours does.
+        // The kernel's error counts only if ours does.
         let ours = self.change_group(socket, interface, &asked);
         Some(Verdict::Done(ours.or_else(|error| kernels.or(Err(error)))))
     }
@@ -399,7 +399,7 @@ impl Sockets {
         }
     }
 
-    /// Tells a fresh endpoint what its socket listens to.
+    /// Applies a socket's memberships to a new endpoint.
     pub(super) fn apply_groups(&self, socket: &Socket, endpoint: &Endpoint) -> Result<(), Errno> {
         let wishes = held(socket.groups.lock()).clone();
         wishes.iter().try_for_each(|wish| {
@@ -420,8 +420,8 @@ fn interface_option(level: i32, name: i32) -> Option<bool> {
     }
 }
 
-/// Through which of the engine's interfaces a datagram to a group goes, plus one; `None`: it goes
-/// through the kernel. `scope`: the kernel's number of the interface that its address names, or 0.
+/// The engine's interface for a datagram to a group, plus one; `None`: it goes through the kernel.
+/// `scope`: the kernel's index of the interface in its address, or 0.
 pub(super) fn way_to_group(
     socket: &Socket,
     attachment: &Attachment,

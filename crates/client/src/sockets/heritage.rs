@@ -1,6 +1,6 @@
-//! Connections that a forked child has from its parent. The child holds them by a control connection of its
-//! own, which it got before fork(2) returned, and does nothing with them until it uses one: that becomes a
-//! socket of the kernel's then, a *ticket*, by way of the engine's relay.
+//! Connections that a forked child inherits. The child holds them by a control connection of its
+//! own, created before fork(2) returned, and does nothing with them until it uses one. That
+//! connection then becomes a kernel socket, a *ticket*, by way of the engine's relay.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
@@ -19,14 +19,14 @@ use super::table::Entry;
 use super::{Era, Errno, Sockets};
 use crate::open::{Keeping, Ticket};
 
-/// What a child has of its parent's connections, by its control connection.
+/// A child's hold on its parent's connections, by its control connection.
 #[derive(Debug)]
 pub(super) struct Heritage {
     fd: RawFd,
     keeping: Mutex<Option<Keeping>>,
 }
 
-/// One inherited connection; its entries in the table hold it.
+/// One inherited connection; its table entries hold it.
 #[derive(Debug)]
 pub(super) struct Heirloom {
     heritage: Arc<Heritage>,
@@ -37,12 +37,12 @@ pub(super) struct Heirloom {
     passing: Mutex<()>,
 }
 
-/// What is known of an inherited connection.
+/// State of an inherited connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inherited {
-    /// Whence it came, if a listener that this process has, too, accepted it.
+    /// The listener that accepted it, if this process has it, too.
     pub service: Option<Arc<Service>>,
-    /// By what it can be used, if the engine has a relay.
+    /// How it can be used, if the engine has a relay.
     pub heirloom: Option<Arc<Heirloom>>,
 }
 
@@ -52,12 +52,12 @@ impl Inherited {
     }
 }
 
-/// What a thread that forks has asked for its child.
+/// Control connections that a forking thread has requested for its child.
 #[derive(Default)]
 struct Bequest {
-    /// Of the connections of the present session.
+    /// For the connections of the current session.
     own: Option<Keeping>,
-    /// Of what this process has itself inherited.
+    /// For connections that this process has inherited itself.
     inherited: Vec<(Arc<Heritage>, Keeping)>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Will {
 }
 
 impl Will {
-    /// What becomes of a connection of the parent's own.
+    /// The child's state of a connection of the parent.
     pub fn of_connection(&self, socket: &Socket) -> Option<Arc<Heirloom>> {
         let connection = socket.connection()?;
         Some(Arc::new(Heirloom {
@@ -83,7 +83,7 @@ impl Will {
         }))
     }
 
-    /// What becomes of one that the parent has inherited.
+    /// The child's state of a connection that the parent has inherited.
     pub fn of_heirloom(&self, parents: &Arc<Heirloom>) -> Option<Arc<Heirloom>> {
         let is_it =
             |(old, _): &&(Arc<Heritage>, Arc<Heritage>)| Arc::ptr_eq(old, &parents.heritage);
@@ -98,8 +98,8 @@ impl Will {
 }
 
 impl Sockets {
-    /// Before fork(2): the child's control connections are made, so that what it holds stays whatever
-    /// this process does next.
+    /// Before fork(2): the child's control connections are created, so that the child keeps its
+    /// connections whatever this process does next.
     pub fn bequeath(&self) {
         if self.is_other_process() {
             return;
@@ -109,7 +109,8 @@ impl Sockets {
         if let Some(attachment) = era.link.current()
             && attachment.connections.load(Ordering::Relaxed) > 0
         {
-            // An engine without a relay refuses; the child is told when it uses a connection.
+            // An engine without a relay refuses; the child gets the error when it uses a
+            // connection.
             bequest.own = attachment.session.fork().ok();
             self.has_heirs.fetch_or(bequest.own.is_some(), Ordering::Relaxed);
         }
@@ -158,10 +159,10 @@ impl Sockets {
         }
     }
 
-    /// Closes the control connection of a child that has nothing to hold by it.
+    /// Closes the control connection of a child without inherited connections.
     pub(super) fn drop_empty(&self, era: &Era, will: Will) {
         let inherited = will.inherited.into_iter().map(|(old, own)| {
-            // The parent's is left as it is.
+            // The parent's is left untouched.
             std::mem::forget(old);
             own
         });
@@ -170,8 +171,8 @@ impl Sockets {
         }
     }
 
-    /// Makes a socket of the kernel's of an inherited connection, under all its numbers. `Ok(false)`: the
-    /// number stands for none.
+    /// Converts an inherited connection to a kernel socket, under all its numbers. `Ok(false)`: the
+    /// number refers to none.
     pub(super) fn redeem(&self, era: &Era, fd: RawFd) -> Result<bool, Errno> {
         let found = era.table.with(fd, |entry| match entry {
             entry if entry.is_elsewhere() => Some(entry.share()),
@@ -210,16 +211,16 @@ impl Sockets {
         Ok(true)
     }
 
-    /// A number is about to be passed to another process, by a message or by exec: a connection of the
-    /// engine's becomes a socket of the kernel's under all its numbers. Others are left as they are.
+    /// A number is about to be passed to another process, by a message or by exec: a connection of
+    /// the engine's becomes a kernel socket under all its numbers. Others are left as they are.
     ///
     /// # Errors
-    /// EOPNOTSUPP when the engine has no relay, or the connection does not stand yet.
+    /// EOPNOTSUPP if the engine has no relay, or the connection is not established yet.
     pub fn hand_over(&self, fd: RawFd) -> Result<(), Errno> {
         let Some(era) = self.era().filter(|_| !self.is_other_process()) else { return Ok(()) };
         let handed = match era.table.with(fd, Entry::share) {
             Some(Entry::Socket(socket)) if socket.is_listening() => {
-                // Who gets it follows it, if it has the library.
+                // The receiver tracks it, if it has the library.
                 self.pass_listener(fd, &socket, true);
                 Ok(())
             }
@@ -308,12 +309,12 @@ impl Sockets {
         settled
     }
 
-    /// A ticket of an own connection for a vfork child, with what was set on the connection.
+    /// A ticket of an own connection for a vfork child, with the connection's settings.
     pub(super) fn ready_ticket(&self, socket: &Socket, ticket: Ticket) -> Result<RawFd, Errno> {
         self.ready(&Settings::of(socket).of_connection(), ticket)
     }
 
-    /// The same of an inherited one.
+    /// The same for an inherited one.
     pub(super) fn ticket_of_heirloom(&self, heirloom: &Heirloom) -> Result<RawFd, Errno> {
         let mut keeping = heirloom.heritage.fork().ok_or(Errno::OPNOTSUPP)?;
         let ticket = keeping.pass(heirloom.endpoint, heirloom.settings.v6);
@@ -321,8 +322,8 @@ impl Sockets {
         self.ready(&heirloom.settings, ticket.map_err(|error| error.errno)?)
     }
 
-    /// The number of a ticket, which has the options that it was to have then. SO_REUSEADDR stays: the relay
-    /// makes other sockets with the same address.
+    /// The number of a ticket, with its options applied. SO_REUSEADDR stays: the relay creates
+    /// other sockets with the same address.
     fn ready(&self, settings: &Settings, ticket: Ticket) -> Result<RawFd, Errno> {
         let Ticket { fd: ticket, is_fresh } = ticket;
         if is_fresh {
@@ -347,19 +348,19 @@ impl Sockets {
         self.has_heirs.load(Ordering::Relaxed)
     }
 
-    /// Connections among those found ready that heirs have moved become tickets, of which the kernel tells
-    /// what is ready. Whether there were any.
+    /// Converts ready connections that heirs have moved to tickets, whose readiness the kernel
+    /// reports. Returns whether there were any.
     pub(super) fn redeem_ready(&self, era: &Era, fds: impl IntoIterator<Item = RawFd>) -> bool {
         let mut redeemed = false;
         for fd in fds {
-            // Where it cannot be had, whoever uses the number is told why.
+            // If that fails, the next call on the number gets the error.
             redeemed |= era.table.with(fd, Entry::is_elsewhere) == Some(true)
                 && self.redeem(era, fd) == Ok(true);
         }
         redeemed
     }
 
-    /// Puts a ticket under numbers, which are the kernel's from now on.
+    /// Stores a ticket under numbers, which are the kernel's from now on.
     pub(super) fn settle_ticket(
         &self,
         era: &Era,
@@ -379,7 +380,7 @@ impl Sockets {
         outcome
     }
 
-    /// Lets go of one reference; with the last the process holds the connection no more.
+    /// Drops one reference; with the last one the process no longer holds the connection.
     pub(super) fn release_heirloom(&self, era: &Era, heirloom: Arc<Heirloom>) {
         let Some(Heirloom { heritage, endpoint, .. }) = Arc::into_inner(heirloom) else { return };
         heritage.release(endpoint);
@@ -389,7 +390,7 @@ impl Sockets {
     fn release_heritage(&self, era: &Era, heritage: Arc<Heritage>) {
         if let Some(heritage) = Arc::into_inner(heritage) {
             if let Some(keeping) = held(heritage.keeping.into_inner()) {
-                // Closed below, past the program's own close.
+                // Closed below, bypassing the program's own close.
                 let _ = keeping.into_fd().into_raw_fd();
             }
             self.unhide_number(era, heritage.fd);

@@ -1,10 +1,10 @@
-//! Numbers that were closed out of the layer's sight: by system calls made without the C library, or
-//! inside it. The kernel gives such a number to the next file, which the table would take for the socket
-//! that it was.
+//! Numbers closed without the layer's knowledge: by system calls made without the C library, or
+//! inside it. The kernel reuses such a number for the next file, which the table would take for the
+//! old socket.
 //!
-//! Three things drop the old entry: a call that returns the number ([`Sockets::appeared`]), a new socket
-//! under it, and a comparison with the kernel. A number is compared by one `fstat` on its first use after
-//! 10 ms, or after a thread has slept in the layer.
+//! Three things drop a stale entry: a call that returns the number ([`Sockets::appeared`]), a new
+//! socket under it, and a comparison with the kernel. A number is compared by one `fstat` on its
+//! first use after 10 ms, or after a thread has slept in the layer.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ impl Sockets {
         era.table.tracks(fd) && self.stands(era, fd)
     }
 
-    /// Whether a tracked number still stands for what its entry says.
+    /// Whether a tracked number still refers to the object of its entry.
     #[inline]
     fn stands(&self, era: &Era, fd: RawFd) -> bool {
         match era.table.suspect(fd, self.kernel.coarse_ms()) {
@@ -35,10 +35,10 @@ impl Sockets {
         }
         let is_stale = match self.kernel.identity(fd) {
             Ok(identity) => identity != 0 && identity != suspect.identity,
-            // A filter of system calls may refuse the question; that says nothing of the number.
+            // A seccomp filter may refuse the fstat; that says nothing about the number.
             Err(error) => error == Errno::BADF,
         };
-        // A vfork child has its own numbers, and its parent's table.
+        // A vfork child has its own numbers, but its parent's table.
         if !is_stale || self.is_other_process() {
             return true;
         }
@@ -47,12 +47,12 @@ impl Sockets {
                 self.let_go(era, fd, stale, false);
                 false
             }
-            // Another thread has closed it, and may have made something else of it.
+            // Another thread has closed it, and may have reused it.
             None => era.table.tracks(fd),
         }
     }
 
-    /// The kernel has just given the program a number: what the table holds for it is over.
+    /// The kernel has just returned a number to the program: its table entry is stale.
     #[inline]
     pub fn appeared(&self, fd: RawFd) {
         if self.tracks(fd) {
@@ -68,13 +68,13 @@ impl Sockets {
         }
     }
 
-    /// The program restricts its system calls: numbers are no longer compared, as the filter may end the
-    /// program for it.
+    /// The program restricts its system calls: numbers are no longer compared, because the filter
+    /// may kill the program for it.
     pub fn stop_comparing(&self) {
         self.compares.store(false, Ordering::Relaxed);
     }
 
-    /// What a new number stands for; 0 when that cannot be asked.
+    /// The identity of a number's object; 0 if it cannot be determined.
     pub(super) fn identity(&self, fd: RawFd) -> u64 {
         match self.compares.load(Ordering::Relaxed) {
             true => self.kernel.identity(fd).unwrap_or(0),

@@ -1,6 +1,6 @@
-//! Options that the engine has no part in: a kernel socket keeps them for the connection, so that what is
-//! refused, rounded and told is the kernel's word. A socket that was connected has its own kernel socket,
-//! which stays unconnected; one that was accepted gets one when it first needs it.
+//! Options that the engine does not implement: a kernel socket keeps them for the connection, so
+//! that errors, rounding and returned values are the kernel's. A socket that was connected has its
+//! own kernel socket, which stays unconnected; an accepted one gets one when it first needs it.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::signals::Told;
 use super::socket::{AT_ONCE, Socket, held, timeout};
 use super::{Errno, Sockets};
 
-/// What a program has set on a stream socket.
+/// A program's settings of a stream socket.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// It is a socket of IPv6.
+    /// It is an IPv6 socket.
     pub v6: bool,
     /// O_NONBLOCK.
     pub nonblocking: bool,
@@ -28,13 +28,13 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// A socket's.
+    /// Those of a socket.
     pub fn of(socket: &Socket) -> Self {
         Self::with(socket, held(socket.options.lock()).clone())
     }
 
-    /// In a forked child, of a socket of its parent's. The options are lost if a thread that does not exist
-    /// here holds their lock.
+    /// Those of a parent's socket, in a forked child. The options are lost if a thread that does
+    /// not exist here holds their lock.
     pub fn of_parents(socket: &Socket) -> Self {
         Self::with(
             socket,
@@ -42,7 +42,7 @@ impl Settings {
         )
     }
 
-    /// The same without options that say what other sockets may be bound to.
+    /// The same without options that affect the binding of other sockets.
     pub fn of_connection(mut self) -> Self {
         self.options.retain(|&(level, name, _)| !is_moot(level, name));
         self
@@ -74,18 +74,19 @@ impl Sockets {
         }
         let fd = self.lift(self.kernel.inert(socket.v6)?);
         self.hide(era, fd);
-        // What its listener had.
+        // The options of its listener.
         self.restore_options(socket, fd);
         *keeper = Some(fd);
         Ok(fd)
     }
 
-    /// Sets what the program has set on a socket on a kernel socket of its own.
+    /// Applies a socket's settings to a kernel socket of its own.
     pub(super) fn restore_options(&self, socket: &Socket, fd: RawFd) {
         self.restore(&Settings::of(socket), fd);
     }
 
-    /// Sets on a kernel socket what the program has set on another. What that refuses is a connection's alone.
+    /// Applies settings to another kernel socket. Options that it refuses apply to connections
+    /// only.
     pub(super) fn restore(&self, settings: &Settings, fd: RawFd) {
         let set = |level, name, bytes: &[u8]| {
             let _ = self.kernel.set_raw_option(fd, level, name, bytes);
@@ -94,7 +95,7 @@ impl Sockets {
             match (level, name) {
                 (libc::SOL_SOCKET, libc::SO_LINGER) => {
                     let [on, seconds] = linger_told(Some(value));
-                    // The seconds are taken only with it on, and stay.
+                    // The seconds are accepted only while it is on, and stay.
                     set(level, name, [1, seconds].map(i32::to_ne_bytes).as_flattened());
                     set(level, name, [on, seconds].map(i32::to_ne_bytes).as_flattened());
                 }
@@ -121,8 +122,8 @@ impl Sockets {
         }
     }
 
-    /// setsockopt(2) of a connection's option that the engine has no part in; the value that it has
-    /// now, as far as it is an int.
+    /// setsockopt(2) of an option that the engine does not implement; returns its new value, if it
+    /// is an int.
     pub(super) fn keep_option(
         &self,
         socket: &Socket,
@@ -135,7 +136,7 @@ impl Sockets {
         Ok(self.kernel.option(keeper, level, name).ok())
     }
 
-    /// Whether the kernel would take a filter or a bound of hops, which is taken back.
+    /// Checks whether the kernel would accept a filter or a hop limit, which is then removed.
     pub(super) fn try_keeping_out(
         &self,
         socket: &Socket,
@@ -148,7 +149,7 @@ impl Sockets {
         self.keep_option(socket, level, undo, &0_i32.to_ne_bytes()).map(drop)
     }
 
-    /// getsockopt(2) of such an option; the answer's length.
+    /// getsockopt(2) of such an option; returns the length.
     pub(super) fn kept_option(
         &self,
         socket: &Socket,

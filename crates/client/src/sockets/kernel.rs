@@ -1,5 +1,5 @@
-//! What the socket layer asks of the kernel, as a trait: the preload library answers with the C
-//! library's real functions, which it alone may call on descriptor numbers that belong to the program.
+//! The socket layer's interface to the kernel, as a trait. The preload library implements it with
+//! the C library's real functions; only it may use descriptor numbers that belong to the program.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use super::{About, Errno, Owner};
 pub struct PollFd {
     /// Descriptor; negative ones are skipped.
     pub fd: RawFd,
-    /// What is asked for (POLL* bits).
+    /// Requested events (POLL* bits).
     pub events: i16,
-    /// What is so.
+    /// Returned events.
     pub revents: i16,
 }
 
@@ -27,7 +27,7 @@ pub struct PollFd {
 pub struct EpollEvent {
     /// EPOLL* bits.
     pub events: u32,
-    /// The program's own word.
+    /// The program's data.
     pub data: u64,
 }
 
@@ -35,17 +35,17 @@ pub struct EpollEvent {
 #[derive(Clone, Copy, Debug)]
 pub struct SigMask(pub usize);
 
-/// What a receive brought.
+/// Result of a receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Bytes (for MSG_TRUNC on datagrams: of the whole datagram).
     pub len: usize,
     /// Sender, of datagrams.
     pub from: Option<SocketAddr>,
-    /// What recvmsg says in `msg_flags`: MSG_TRUNC when a datagram was longer than the room, and what
-    /// else the kernel may say.
+    /// The flags of recvmsg's `msg_flags`: MSG_TRUNC if a datagram was longer than the room, and
+    /// others from the kernel.
     pub flags: i32,
-    /// Bytes of control messages, which only the kernel brings.
+    /// Bytes of control messages, only from the kernel.
     pub control_len: usize,
 }
 
@@ -76,7 +76,7 @@ pub trait Kernel: Sync {
     fn bind(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno>;
     fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Errno>;
     fn connect(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno>;
-    /// connect(2) to no address.
+    /// connect(2) with AF_UNSPEC.
     fn disconnect(&self, fd: RawFd) -> Result<(), Errno>;
     fn local(&self, fd: RawFd) -> Result<SocketAddr, Errno>;
     fn receive(
@@ -113,7 +113,7 @@ pub trait Kernel: Sync {
     /// F_DUPFD or F_DUPFD_CLOEXEC at or above a number.
     fn duplicate(&self, fd: RawFd, at_least: RawFd, cloexec: bool) -> Result<RawFd, Errno>;
     fn close(&self, fd: RawFd);
-    /// dup3(2): `at` stands for what `from` does, closed on exec or not as before.
+    /// dup3(2): `at` becomes a duplicate of `from`, and keeps its close-on-exec flag.
     fn replace(&self, from: RawFd, at: RawFd) -> Result<(), Errno>;
     /// A new non-blocking eventfd, closed on exec.
     fn event_fd(&self) -> Result<RawFd, Errno>;
@@ -125,33 +125,34 @@ pub trait Kernel: Sync {
     fn inert(&self, v6: bool) -> Result<RawFd, Errno>;
     /// Lends the descriptor for the length of a call.
     fn lend(&self, fd: RawFd, body: &mut dyn FnMut(BorrowedFd<'_>));
-    /// Whether a blocking call interrupted by a signal would be begun again by the kernel, that is:
-    /// every handler of the process was installed with SA_RESTART.
+    /// Whether the kernel would restart a blocking call interrupted by a signal: every handler of
+    /// the process was installed with SA_RESTART.
     fn restarts_after_signal(&self) -> bool;
-    /// Sends a signal (0: none, only looks whether there is somebody); what it is `about` reaches a
-    /// process or one of its own threads.
+    /// Sends a signal (0: only checks whether the target exists); `about` is passed to a process or
+    /// to one of its own threads.
     fn signal(&self, to: Owner, signal: i32, about: Option<About>) -> Result<(), Errno>;
-    /// F_SETOWN_EX and F_SETSIG. A kernel in memory tells nobody.
+    /// F_SETOWN_EX and F_SETSIG. A fake kernel sends no signals.
     fn set_owner(&self, fd: RawFd, owner: Owner, signal: i32) -> Result<(), Errno> {
         let _ = (fd, owner, signal);
         Ok(())
     }
-    /// No handler runs in this thread from here on, until as many calls of `let_signals`.
+    /// Blocks signal handlers in this thread, until as many calls of `let_signals`.
     fn hold_signals(&self) {}
-    /// Takes one `hold_signals` back.
+    /// Reverts one `hold_signals`.
     fn let_signals(&self) {}
-    /// A number for this thread, as [`Sockets::cancel`](super::Sockets::cancel) names it.
+    /// A number for this thread, as in [`Sockets::cancel`](super::Sockets::cancel).
     fn thread(&self) -> usize {
         0
     }
-    /// Whether this thread lets itself be cancelled now.
+    /// Whether cancellation of this thread is enabled.
     fn lets_cancel(&self) -> bool {
         false
     }
     /// Starts a thread that takes no signals.
     fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno>;
-    /// A number for what a descriptor stands for, the same for its duplicates; 0 when it cannot be told.
-    /// BADF when it stands for nothing. In a kernel in memory nobody closes numbers behind the layer's back.
+    /// An identity of a descriptor's object, the same for duplicates; 0 if it cannot be determined.
+    /// BADF if the descriptor is closed. With a fake kernel no number is closed behind the layer's
+    /// back.
     fn identity(&self, fd: RawFd) -> Result<u64, Errno> {
         let _ = fd;
         Ok(0)
@@ -163,13 +164,12 @@ pub trait Kernel: Sync {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
     }
-    /// Monotonic time in milliseconds from the clock that is cheapest to read, wrapping.
+    /// Monotonic time in milliseconds from the cheapest clock, wrapping.
     fn coarse_ms(&self) -> u32 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
         (now.tv_sec as u32).wrapping_mul(1000).wrapping_add((now.tv_nsec / 1_000_000) as u32)
     }
-    /// Monotonic time in nanoseconds, by which timeouts are counted. Only a simulation has one of
-    /// its own.
+    /// Monotonic time in nanoseconds, for timeouts. Only a simulation implements it differently.
     fn now_ns(&self) -> u64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)

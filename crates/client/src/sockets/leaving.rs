@@ -1,5 +1,5 @@
-//! Connections that another program gets: over exec, over posix_spawn, or by a message. They become sockets of
-//! the kernel's before.
+//! Connections that another program gets: over exec, over posix_spawn, or by a message. They are
+//! converted to kernel sockets beforehand.
 
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::atomic::Ordering;
@@ -9,10 +9,11 @@ use super::notices::Notice;
 use super::table::Entry;
 use super::{Era, Errno, Sockets, process_id};
 
-/// Numbers that vfork children have made, at most. A child that makes more starts its program without those.
+/// Maximum number of descriptors made by vfork children. Beyond, a child starts its program without
+/// them.
 const BORROWED_MAX: usize = 64;
 
-/// A number that a vfork child has made of one of its parent's.
+/// A number that a vfork child has made from one of its parent's.
 #[derive(Debug)]
 pub(super) struct Borrowed {
     process: u32,
@@ -21,7 +22,7 @@ pub(super) struct Borrowed {
     identity: u64,
 }
 
-/// Whether a number is that of standard input, output or errors: what a program finds there it uses.
+/// Whether a number is that of standard input, output or error: a program uses whatever is there.
 fn is_standard(fd: RawFd) -> bool {
     (libc::STDIN_FILENO..=libc::STDERR_FILENO).contains(&fd)
 }
@@ -96,10 +97,10 @@ impl Sockets {
         }
     }
 
-    /// A vfork child, which has its parent's memory and descriptors of its own, has made a number. Its program
-    /// may use it.
+    /// A vfork child, which has its parent's memory but its own descriptors, has made a number. Its
+    /// program may use it.
     pub(super) fn note_borrowed(&self, era: &Era, old: RawFd, new: RawFd) {
-        // Another thread's child may hold the lock: no child waits for it.
+        // Another thread's child may hold the lock: a child never waits for it.
         let Ok(mut borrowed) = era.borrowed.try_lock() else { return };
         let process = process_id();
         let made = borrowed.iter().find(|one| (one.process, one.fd) == (process, old));
@@ -114,8 +115,8 @@ impl Sockets {
         }
     }
 
-    /// A vfork child becomes a program: connections under its numbers become sockets of the kernel's, there
-    /// alone. To the parent that is as if the child were another holder.
+    /// A vfork child becomes a program: connections under its numbers become kernel sockets, only
+    /// there. For the parent the child counts as another holder.
     fn leave_borrower(&self, era: &Era, is_inherited: &dyn Fn(RawFd) -> bool) {
         let process = process_id();
         let mut left: Vec<(RawFd, Entry)> = Vec::new();
@@ -162,7 +163,7 @@ impl Sockets {
         }
     }
 
-    /// The number of a socket of the kernel's for a vfork child; `None` where the entry is no connection.
+    /// The number of a kernel socket for a vfork child; `None` if the entry is not a connection.
     fn ticket_for_borrower(&self, entry: &Entry) -> Option<Result<RawFd, Errno>> {
         let ticket = match entry {
             Entry::Socket(socket) => {
@@ -186,7 +187,7 @@ impl Sockets {
         Some(ticket)
     }
 
-    /// Says once that a connection could not be passed to another process.
+    /// Logs once that a connection could not be passed to another process.
     pub(super) fn notice_passed(&self, fd: RawFd, errno: Errno) {
         self.notice(Notice::Passed, || {
             format!(

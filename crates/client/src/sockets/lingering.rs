@@ -1,4 +1,5 @@
-//! SO_LINGER with a time: closing a connection's last number waits until the peer has everything.
+//! SO_LINGER with a time: closing a connection's last number waits until the peer has acknowledged
+//! everything.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use super::{Era, Sockets};
 use crate::How;
 
 impl Sockets {
-    /// Before a number is let go of. As in the kernel it does not matter whether the socket blocks, and
-    /// a signal ends the wait; the connection then goes on by itself. `closes`: the number is closed
-    /// before it waits, as by the kernel, and free for others. Whether it was.
+    /// Before a number is released. As in the kernel, the wait does not depend on O_NONBLOCK, and a
+    /// signal ends it; the connection then continues by itself. `closes`: the number is closed
+    /// before the wait, as by the kernel, and free for reuse. Returns whether it was.
     pub(super) fn linger(
         &'static self,
         era: &Era,
@@ -29,9 +30,9 @@ impl Sockets {
             return false;
         }
         let endpoint = &connection.endpoint;
-        // What nobody has read, or comes while nobody can read it, makes a reset of the end.
+        // Unread data, or data that arrives when no one can read it, turns the end into a reset.
         let is_over = || endpoint.is_end_acknowledged() || endpoint.readable_bytes() > 0;
-        // Nobody is told any more of what happens from here on.
+        // No waiter is informed of anything from here on.
         self.drop_interests(socket, true);
         self.unfollow_owner(socket);
         if is_over() || !endpoint.is_connected() || endpoint.shutdown(How::Both).is_err() {

@@ -1,5 +1,5 @@
-//! The way to the engine: the session while there is one, its endpoints' sockets, the dispatch of
-//! its hints, and sleeping until something happens.
+//! The connection to the engine: the session while there is one, its endpoints' sockets, the
+//! dispatch of its hints, and sleeping until something happens.
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
@@ -22,10 +22,9 @@ use crate::{AttachError, Endpoint, EndpointId, Session};
 
 /// Pause between attempts to reach an engine, nanoseconds.
 const RETRY_NS: u64 = 100_000_000;
-/// The same after an engine that let us wait in vain, so that a program does not spend its time
-/// with waiting.
+/// The same after an engine that did not answer, so that a program does not spend its time waiting.
 const RETRY_SILENT_NS: u64 = 10_000_000_000;
-/// The same after one that refused: many processes may be refused at a time.
+/// The same after a refusal: many processes may be refused at the same time.
 const RETRY_REFUSED_NS: u64 = 1_000_000_000;
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
@@ -36,17 +35,17 @@ thread_local! {
     static PUMPING: Cell<Pumping> = const { Cell::new(Pumping::Idle) };
 }
 
-/// What a thread is doing about hints.
+/// State of a thread's dispatching of hints.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pumping {
     Idle,
     Busy,
-    /// A signal handler, in the middle of its own thread's handing on, has asked for it.
+    /// A signal handler that interrupted the dispatching has requested another pass.
     Asked,
 }
 
 impl Pumping {
-    /// Begins; `None`: this thread is at it, and does it once more.
+    /// Starts; `None`: this thread is already dispatching, and makes another pass.
     fn begin() -> Option<PumpingGuard> {
         if PUMPING.get() != Self::Idle {
             PUMPING.set(Self::Asked);
@@ -65,14 +64,14 @@ impl Drop for PumpingGuard {
     }
 }
 
-/// In a forked child: whatever the thread that forked was doing, it is not.
+/// In a forked child: the forking thread's state does not apply.
 pub(super) fn forget_pumping() {
     PUMPING.set(Pumping::Idle);
 }
 
 type Place = Mutex<Option<Arc<Socket>>>;
 
-/// One session, from attach until its engine is gone.
+/// One session, from attach until its engine ends.
 pub(super) struct Attachment {
     pub session: Arc<Session>,
     wake_fds: Vec<RawFd>,
@@ -102,8 +101,8 @@ impl Attachment {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Whether the engine is the way to an address: it reaches it, or has it itself and the
-    /// kernel does not know it.
+    /// Whether the engine serves an address: it reaches it, or it has the address and the kernel
+    /// does not.
     pub fn serves(&self, address: IpAddr) -> bool {
         self.session.reaches(address) || self.session.owns_alone(address)
     }
@@ -114,7 +113,7 @@ impl Attachment {
         chunk.get_or_init(|| (0..CHUNK).map(|_| Mutex::new(None)).collect()).get(index % CHUNK)
     }
 
-    /// Hints about an endpoint now go to a socket.
+    /// Directs hints about an endpoint to a socket.
     pub fn remember(&self, id: EndpointId, socket: &Arc<Socket>) {
         let _undisturbed = Undisturbed::begin();
         if let Some(place) = self.place(id) {
@@ -122,7 +121,7 @@ impl Attachment {
         }
     }
 
-    /// Hints about an endpoint now go nowhere.
+    /// Stops directing hints about an endpoint.
     pub fn forget(&self, id: EndpointId) {
         let _undisturbed = Undisturbed::begin();
         if let Some(place) = self.place(id) {
@@ -139,18 +138,18 @@ impl Attachment {
     }
 }
 
-/// The present session and what is to be shown to the next one.
+/// The current session and what must be passed to the next one.
 pub(super) struct Link {
     current: RwLock<Option<Arc<Attachment>>>,
     attaching: Mutex<()>,
-    /// Listeners and bound UDP sockets, to be shown again to a new engine.
+    /// Listeners and bound UDP sockets, to be passed again to a new engine.
     shown: Mutex<Vec<Arc<Socket>>>,
     shown_count: AtomicU32,
     next_try_ns: AtomicU64,
-    /// Why there is no session, while there is none.
+    /// The reason why there is no session.
     absence: AtomicU64,
     inert: OnceLock<RawFd>,
-    /// What children without a session speak to the engine by.
+    /// The connection of children without a session to the engine.
     pub bystander: Inheritable,
 }
 
@@ -168,11 +167,11 @@ impl Link {
         }
     }
 
-    /// The descriptor that connections' numbers are duplicates of, made when first needed.
+    /// The descriptor of which connections' numbers are duplicates, created when first needed.
     pub fn inert(&self, make: impl FnOnce() -> Result<RawFd, Errno>) -> Result<RawFd, Errno> {
         match self.inert.get() {
             Some(&fd) => Ok(fd),
-            // Two threads may make one each; the loser's stays hidden and harmless.
+            // Two threads may create one each; the second stays hidden and unused.
             None => make().map(|fd| *self.inert.get_or_init(|| fd)),
         }
     }
@@ -203,7 +202,7 @@ impl Link {
         }
     }
 
-    /// Why there is no session, while there is none.
+    /// The reason why there is no session.
     pub fn absence(&self) -> Reason {
         Reason::of_word(self.absence.load(Ordering::Relaxed)).unwrap_or(Reason::NoEngine)
     }
@@ -219,7 +218,7 @@ impl Link {
         shown.into_iter().filter(|socket| socket.is_listening())
     }
 
-    /// Whether something waits for an engine to come (back).
+    /// Whether a socket waits for an engine.
     pub fn is_wanted(&self) -> bool {
         self.shown_count.load(Ordering::Relaxed) > 0
     }
@@ -244,7 +243,7 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// That far from now by the kernel's clock; never without a timeout.
+    /// The time `timeout` from now on the kernel's clock; never without a timeout.
     pub fn after(clock: &'static dyn Kernel, timeout: Option<Duration>) -> Self {
         let at_ns = timeout.map(|time| {
             clock.now_ns().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
@@ -263,7 +262,7 @@ impl Deadline {
 }
 
 impl Sockets {
-    /// The session; opened if it is not and enough time has passed since the last attempt.
+    /// The session; opened if there is none and enough time has passed since the last attempt.
     pub(super) fn attach(&'static self, era: &Era) -> Option<Arc<Attachment>> {
         if let Some(current) = era.link.current() {
             if current.session.is_alive() {
@@ -274,8 +273,9 @@ impl Sockets {
         if self.kernel.now_ns() < era.link.next_try_ns.load(Ordering::Relaxed) {
             return None;
         }
-        // What a program's threads open at its start is the engine's whichever thread is first. Later
-        // ones need not wait, and a signal handler must not wait for the call that it interrupts.
+        // Sockets opened by a program's threads at its start use the engine whichever thread is
+        // first. Later threads need not wait, and a signal handler must not wait for the call that
+        // it interrupts.
         let is_first = era.link.next_try_ns.load(Ordering::Relaxed) == 0;
         let turn = if is_first && !ATTACHING.get() {
             Some(held(era.link.attaching.lock()))
@@ -296,7 +296,7 @@ impl Sockets {
         session
     }
 
-    /// Opens a session, or notes when to try again.
+    /// Opens a session, or schedules the next attempt.
     fn open_session(&'static self, era: &Era) -> Option<Arc<Attachment>> {
         let session = match Session::attach(&self.config.socket, &self.config.program) {
             Ok(session) => session,
@@ -306,7 +306,7 @@ impl Sockets {
                 let pause = match error {
                     AttachError::Silent(_) | AttachError::NotServed => RETRY_SILENT_NS,
                     AttachError::Refused { .. } => RETRY_REFUSED_NS,
-                    // The engine is there, and this process may not open its socket.
+                    // The engine exists, but this process may not open its socket.
                     _ if is_told => RETRY_REFUSED_NS,
                     _ => RETRY_NS,
                 };
@@ -315,10 +315,10 @@ impl Sockets {
                     .next_try_ns
                     .store(self.kernel.now_ns().saturating_add(pause), Ordering::Relaxed);
                 if matches!(error, AttachError::NotServed) {
-                    // As configured: the program is not to notice.
+                    // As configured: the program must see no error.
                     return None;
                 }
-                // That there was none does not hide that one has come which refuses.
+                // A refusal is reported even after an absent engine was.
                 let refused = matches!(error, AttachError::Refused { .. });
                 let notice = if refused { Notice::EngineRefuses } else { Notice::NoEngine };
                 self.notice(notice, || {
@@ -337,15 +337,14 @@ impl Sockets {
         Some(self.join(era, session, hidden))
     }
 
-    /// Uses a session that a simulation has made, in the place of one that would be opened. Its
-    /// descriptors are out of the program's sight.
+    /// Uses a session created by a simulation. Its descriptors are invisible to the program.
     pub fn use_session(&'static self, session: Arc<Session>) {
         if let Some(era) = self.era() {
             self.join(era, session, Vec::new());
         }
     }
 
-    /// Makes a session the present one, and shows it what wants an engine.
+    /// Makes a session the current one, and passes it the sockets that wait for an engine.
     fn join(
         &'static self,
         era: &Era,
@@ -370,7 +369,7 @@ impl Sockets {
         let shown = held(era.link.shown.lock()).clone();
         self.rouse_teller(era);
         for socket in shown {
-            // What another engine refused, this one may take.
+            // This engine may accept what another one refused.
             if let Some(listening) = held(socket.listening.write()).as_mut() {
                 listening.refused.take_if(|refusal| matches!(refusal, Refusal::Until(_)));
             }
@@ -379,7 +378,7 @@ impl Sockets {
         attachment
     }
 
-    /// The session as it is known to live; its death is noticed here.
+    /// The session, if it is alive; detects its death.
     pub(super) fn living(&self, era: &Era) -> Option<Arc<Attachment>> {
         let current = era.link.current()?;
         if current.session.is_alive() {
@@ -389,7 +388,7 @@ impl Sockets {
         None
     }
 
-    /// The engine is gone: every socket of the session is told, once.
+    /// The engine has ended: informs every socket of the session, once.
     pub(super) fn lose(&self, era: &Era, attachment: &Arc<Attachment>) {
         if attachment.lost.swap(true, Ordering::AcqRel) {
             return;
@@ -429,7 +428,7 @@ impl Sockets {
         }
     }
 
-    /// Shows a listener or a bound UDP socket to the engine.
+    /// Passes a listener or a bound UDP socket to the engine.
     pub(super) fn show(
         &'static self,
         era: &Era,
@@ -437,7 +436,7 @@ impl Sockets {
         attachment: &Arc<Attachment>,
     ) {
         let Some(fd) = socket.number() else { return };
-        // The place of a hint is taken only when no lock of the socket is held (see `pump`).
+        // The lock of a hint's slot is taken only without locks of the socket (see `pump`).
         let mut granted = None;
         if socket.stream {
             let mut listening = held(socket.listening.write());
@@ -445,9 +444,9 @@ impl Sockets {
             if !listening.wants(attachment.session.reach()) {
                 return;
             }
-            // As the kernel takes it: -1 is all that it allows.
+            // As in the kernel: -1 means the maximum.
             let backlog = listening.backlog.cast_unsigned();
-            // As it was before the question, so that no change is missed.
+            // Read before the request, so that no change is missed.
             let reach = attachment.session.reach();
             let keys = held(socket.keys.lock()).clone();
             let session = &attachment.session;
@@ -460,8 +459,8 @@ impl Sockets {
                     listening.engine = Some((Arc::new(endpoint), attachment.clone()));
                 }
                 Err(error) => {
-                    // Another engine is asked again, and so is this one when what it reaches has
-                    // changed, as it does when the engine begins to end.
+                    // Another engine is asked again, and so is this one when its destinations have
+                    // changed, as they do when the engine begins to end.
                     listening.refused =
                         attachment.session.is_alive().then_some(Refusal::Until(reach));
                     let address = (Kind::Listener, self.kernel.local(fd).ok());
@@ -473,11 +472,11 @@ impl Sockets {
             }
         } else {
             if self.kernel.local(fd).is_ok_and(|local| local.port() == 0) {
-                // It has an address alone, and gets its port when it sends.
+                // It has only an address, and gets its port when it sends.
                 return;
             }
             let mut datagram = held(socket.datagram.write());
-            // That of an engine before.
+            // That of a previous engine.
             let peer = *held(socket.peer.lock());
             let unreached = |peer: SocketAddr| !attachment.serves(peer.ip());
             if datagram.is_some() || peer.is_some_and(unreached) {
@@ -530,11 +529,11 @@ impl Sockets {
         }
         era.link.remember(socket);
         socket.notify(self.kernel);
-        // Without its thread the socket goes on, and nobody is told by signals.
+        // Without its thread the socket works, but its owner gets no signals.
         let _ = self.follow_owner(socket);
     }
 
-    /// Says why a socket stays with the kernel, but for one that the engine's lists leave there.
+    /// Logs why a socket is left to the kernel, except when the engine's lists do that.
     pub(super) fn notice_refusal(
         &self,
         error: &crate::RequestError,
@@ -561,7 +560,7 @@ impl Sockets {
         outcome.unwrap_or_else(|| Err(Errno::BADF.into()))
     }
 
-    /// Hands the engine's hints to those who watch.
+    /// Dispatches the engine's hints to the watchers.
     pub(super) fn pump(&self, attachment: &Attachment) {
         let _undisturbed = Undisturbed::begin();
         let Some(_pumping) = Pumping::begin() else { return };
@@ -569,7 +568,7 @@ impl Sockets {
             let mut hints = held(attachment.hints.lock());
             attachment.session.take_events(&mut hints);
             for id in hints.drain(..) {
-                // A handler that comes now may close it.
+                // A handler that interrupts here may close it.
                 let socket = attachment.place(id).and_then(|place| held(place.lock()).clone());
                 if let Some(socket) = socket {
                     socket.notify(self.kernel);
@@ -582,7 +581,7 @@ impl Sockets {
         }
     }
 
-    /// Looks for hints for a little while; true when the waiter has news.
+    /// Polls for hints for a short time; true if the waiter was signalled.
     pub(super) fn spin(&self, attachment: &Attachment, waiter: &Waiter) -> bool {
         if attachment.session.engine_shares_cpu() {
             self.pump(attachment);
@@ -597,7 +596,7 @@ impl Sockets {
                 return true;
             }
             if self.kernel.now_ns().wrapping_sub(began) >= limit_ns {
-                // Spinning that brings nothing is done less and less.
+                // Spinning that finds nothing is shortened.
                 let less = (limit_ns / 2).max(self.config.spin_ns / 16);
                 attachment.spin_ns.store(less, Ordering::Relaxed);
                 return false;
@@ -621,13 +620,13 @@ impl Sockets {
         let Sleeper { attachment, waiter, deadline } = sleeper;
         let mut left = deadline.left();
         if attachment.is_none() && era.link.is_wanted() {
-            // Nobody tells us of a new engine: look now and then.
+            // There is no notification of a new engine: poll for it.
             let retry = Duration::from_nanos(RETRY_NS);
             left = Some(left.map_or(retry, |left| left.min(retry)));
         }
         let Some(round) = waiter.fall_asleep(self.kernel) else { return Ok(None) };
         let canceled = || {
-            // It will not look, but others of an epoll set may have to.
+            // This thread will not look, but others of an epoll set may have to.
             waiter.pass_on(self.kernel);
             Err(Errno::CANCELED)
         };
@@ -635,7 +634,8 @@ impl Sockets {
             waiter.awake(round, self.kernel);
             return canceled();
         }
-        // glibc interrupts who waits since before the program's first pthread_cancel (2.41).
+        // glibc interrupts a thread that waits since before the program's first pthread_cancel
+        // (2.41).
         let told = |outcome: Result<T, Errno>| match outcome {
             Err(Errno::INTR) if self.is_cancelled(era) => canceled(),
             other => other.map(Some),
@@ -662,7 +662,7 @@ impl Sockets {
         told(outcome)
     }
 
-    /// Takes what the engine brought, for all threads; notices a lost engine.
+    /// Dispatches events of the engine for all threads; detects a lost engine.
     fn after_sleep(&self, era: &Era, attachment: &Arc<Attachment>) {
         self.pump(attachment);
         if !attachment.session.is_alive() {
@@ -670,7 +670,8 @@ impl Sockets {
         }
     }
 
-    /// Closes the inherited descriptors of the parent's sessions (see `fork.rs`), but for `kept`.
+    /// Closes the inherited descriptors of the parent's sessions (see `fork.rs`), except for
+    /// `kept`.
     pub(super) fn close_inherited(&self, old: &Era, kept: Option<RawFd>) {
         old.table.internal(|fd| {
             if Some(fd) != self.config.report && Some(fd) != kept {

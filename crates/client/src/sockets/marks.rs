@@ -1,6 +1,6 @@
-//! Options of UDP sockets that each datagram carries, or that ask for control messages. The kernel's
-//! side takes every one, too, and answers getsockopt; so that sending and receiving need not ask it,
-//! they are kept here.
+//! Options of UDP sockets that apply to each datagram, or request control messages. The kernel's
+//! side takes every one, too, and answers getsockopt; they are cached here for sending and
+//! receiving.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -17,7 +17,7 @@ pub(super) const UDP_NO_CHECK6_TX: i32 = 101;
 const UDP_NO_CHECK6_RX: i32 = 102;
 
 bitflags::bitflags! {
-    /// Options that are on or off.
+    /// Boolean options.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(super) struct Switches: u32 {
         const PKTINFO = 1;
@@ -36,7 +36,7 @@ bitflags::bitflags! {
         const NO_CHECK6_RX = 1 << 13;
         const BROADCAST = 1 << 14;
         const DONTFRAG6 = 1 << 15;
-        /// IP_MULTICAST_LOOP and IP_MULTICAST_ALL, IPv6's too, which are on to begin with.
+        /// IP_MULTICAST_LOOP and IP_MULTICAST_ALL, and IPv6's, which are on by default.
         const LOOP = 1 << 16;
         const LOOP6 = 1 << 17;
         const ALL = 1 << 18;
@@ -45,10 +45,10 @@ bitflags::bitflags! {
 }
 
 impl Switches {
-    /// What is on to begin with.
+    /// Options that are on by default.
     const BY_ITSELF: Self = Self::LOOP.union(Self::LOOP6).union(Self::ALL).union(Self::ALL6);
 
-    /// Whether a datagram comes with control messages.
+    /// Whether datagrams come with control messages.
     pub fn asks_for_messages(self) -> bool {
         self.intersects(
             Self::PKTINFO
@@ -90,7 +90,7 @@ fn switch(level: i32, name: i32) -> Option<Switches> {
     })
 }
 
-/// The engine's name of an option that it has a part in.
+/// The engine's name of an option that it implements.
 fn engines(switch: Switches) -> Option<OptionName> {
     match switch {
         Switches::RECVERR => Some(OptionName::ReceiveErrors),
@@ -121,7 +121,7 @@ pub(super) struct Marks {
     group_links: [AtomicU32; 2],
 }
 
-/// Groups are sent to through an interface of the kernel's.
+/// Datagrams to groups go through an interface of the kernel's.
 const KERNELS: u32 = u32::MAX;
 
 impl Default for Marks {
@@ -143,40 +143,40 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// Switches that are 0 or 1 and nothing else.
+    /// Options that accept only 0 or 1.
     const STRICT: Switches = Switches::ALL.union(Switches::ALL6).union(Switches::LOOP6);
 
-    /// Datagrams to groups of a family go through an interface of the engine's (its number plus
-    /// one), or wherever there is a way.
+    /// Sends datagrams to groups of a family through an interface of the engine's (its number plus
+    /// one), or wherever there is a route.
     pub fn send_groups_through(&self, v6: bool, interface: Option<u32>) {
         self.group_links[usize::from(v6)].store(interface.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// They go through an interface of the kernel's.
+    /// Sends them through an interface of the kernel's.
     pub fn leave_groups_to_kernel(&self, v6: bool) {
         self.group_links[usize::from(v6)].store(KERNELS, Ordering::Relaxed);
     }
 
-    /// Whether they do.
+    /// Whether they are sent that way.
     pub fn leaves_groups_to_kernel(&self, v6: bool) -> bool {
         self.group_links[usize::from(v6)].load(Ordering::Relaxed) == KERNELS
     }
 
-    /// The engine's interface that was named for them.
+    /// The engine's interface chosen for them.
     pub fn groups_go_through(&self, v6: bool) -> Option<u32> {
         let number = self.group_links[usize::from(v6)].load(Ordering::Relaxed);
         (number != 0 && number != KERNELS).then_some(number)
     }
 
-    /// What is on.
+    /// The options that are on.
     pub fn on(&self) -> Switches {
         Switches::from_bits_truncate(self.switches.load(Ordering::Relaxed))
     }
 
-    /// Takes an option as the kernel would; what it refuses changes nothing. What the engine is to
-    /// know of it.
+    /// Sets an option as the kernel would; an invalid value changes nothing. Returns what the
+    /// engine needs to know.
     pub fn set(&self, level: i32, name: i32, bytes: &[u8]) -> Option<(OptionName, u64)> {
-        // Only those of IP may have a single byte.
+        // Only options of level IP may have a single byte.
         if level != IP && bytes.len() < 4 {
             return None;
         }
@@ -219,7 +219,7 @@ impl Marks {
             .filter(|_| level != UDP)
     }
 
-    /// Tells a fresh endpoint what was set before it came.
+    /// Applies earlier settings to a new endpoint.
     pub fn apply(&self, endpoint: &Endpoint) -> Result<(), rustix::io::Errno> {
         let on = self.on();
         for switch in (Switches::BY_ITSELF - on).iter() {
@@ -253,7 +253,7 @@ impl Marks {
         value.load(Ordering::Relaxed) as u8
     }
 
-    /// TTL of datagrams to an address; `None` for the usual one.
+    /// TTL of datagrams to an address; `None` for the default.
     pub fn ttl(&self, to: IpAddr) -> Option<u8> {
         let value = match (to.is_multicast(), to) {
             (false, IpAddr::V4(_)) => &self.ttl,

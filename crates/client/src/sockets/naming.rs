@@ -11,7 +11,7 @@ use super::{Errno, Sockets, Verdict};
 
 impl Sockets {
     /// bind(2). An address that only the engine has is bound with IP_FREEBIND; a UDP socket is
-    /// shown to the engine.
+    /// passed to the engine.
     pub fn bind(&'static self, fd: RawFd, addr: SocketAddr) -> Verdict<()> {
         let (era, socket) = match (self.era(), self.called(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
@@ -71,7 +71,7 @@ impl Sockets {
         bound
     }
 
-    /// Whether an address is one of IPv4 that the socket does not speak to, as the kernel will say.
+    /// Whether an address is an IPv4 address that the socket cannot use, as the kernel will report.
     pub(super) fn is_out_of_reach(&self, socket: &Socket, fd: RawFd, to: IpAddr) -> bool {
         to.is_ipv4() && self.is_v6_only(socket, fd)
     }
@@ -105,8 +105,8 @@ impl Sockets {
         }
     }
 
-    /// The name of a socket whose connection was ended. The kernel goes on telling the port that the
-    /// connection had, though the socket has it no more.
+    /// The name of a socket whose connection was ended. The kernel still returns the connection's
+    /// port, although the socket no longer has it.
     fn last_name(&self, socket: &Socket, fd: RawFd) -> Option<SocketAddr> {
         let port = Some(socket.last_port.load(Ordering::Relaxed)).filter(|port| *port != 0)?;
         let mut local = self.kernel.local(fd).ok().filter(|local| local.port() == 0)?;
@@ -114,7 +114,8 @@ impl Sockets {
         Some(local)
     }
 
-    /// Where a datagram or a connection to `to` goes: to no address of IPv4 means to the socket's own.
+    /// The actual destination of a datagram or connection to `to`: the unspecified IPv4 address
+    /// means the socket's own.
     pub(super) fn resolved(&self, socket: &Socket, fd: RawFd, to: SocketAddr) -> SocketAddr {
         if to.ip() != IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
             return to;
@@ -143,7 +144,7 @@ impl Sockets {
         }
         let peer = held(socket.datagram.read()).as_ref().and_then(|datagram| datagram.peer);
         match peer {
-            // The kernel takes port 0 for no peer, though it was connected to.
+            // For the kernel port 0 means no peer, although it was connected to.
             Some(peer) if peer.port() == 0 => Verdict::Done(Err(Errno::NOTCONN)),
             Some(peer) => Verdict::Done(Ok(socket.dressed(peer))),
             None => Verdict::Kernel,

@@ -1,10 +1,10 @@
-//! Sentences for the program's user, each said once.
+//! Log lines for the program's user, each written once.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Things that are said once.
+/// Events that are logged once.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Notice {
     NoEngine,
@@ -28,10 +28,10 @@ pub(super) enum Notice {
     OwnWay,
 }
 
-/// Most unsupported options that are named.
+/// Maximum number of unsupported options logged.
 const OPTIONS_MAX: usize = 256;
 
-/// What has been said.
+/// Events already logged.
 pub(super) struct Notices {
     said: AtomicU64,
     options: Mutex<HashSet<(i32, i32)>>,
@@ -44,7 +44,7 @@ impl Notices {
         Self { said: AtomicU64::new(0), options: Mutex::new(HashSet::new()), quiet }
     }
 
-    /// Whether this is the first time, and things are to be said at all.
+    /// Whether this is the first time, and logging is enabled.
     pub fn first(&self, notice: Notice) -> bool {
         let bit = 1_u64 << (notice as u32);
         !self.quiet
@@ -52,12 +52,12 @@ impl Notices {
             && self.said.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
-    /// Forgets that something was said, so that its next occurrence is said again.
+    /// Forgets an event, so that its next occurrence is logged again.
     pub fn again(&self, notice: Notice) {
         self.said.fetch_and(!(1_u64 << (notice as u32)), Ordering::Relaxed);
     }
 
-    /// Whether this socket option is named for the first time.
+    /// Whether this socket option occurs for the first time.
     pub fn first_option(&self, level: i32, name: i32) -> bool {
         if self.quiet {
             return false;

@@ -1,4 +1,4 @@
-//! TCP_INFO: what the engine knows of a connection, as the kernel writes it.
+//! TCP_INFO: the engine's data of a connection in the kernel's format.
 
 use super::options::put;
 use super::socket::{Connection, Socket};
@@ -12,7 +12,7 @@ use crate::{
 const STRUCT_BYTES: usize = 280;
 /// TCP_INFINITE_SSTHRESH.
 const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
-/// What an acknowledgement waits at first (TCP_ATO_MIN), microseconds.
+/// Initial delayed-ACK timeout (TCP_ATO_MIN), microseconds.
 const ACK_DELAY_US: u32 = 40_000;
 
 /// Codes of [`OptionName::Congestion`].
@@ -23,13 +23,13 @@ const BBR: u64 = 3;
 const SYN_SENT: u8 = 2;
 const TIMESTAMPS: u8 = 1;
 
-/// All that the engine tells of a connection.
+/// All data of the engine about a connection.
 struct Told {
     info: ConnectionInfo,
     progress: ConnectionProgress,
     rates: ConnectionRates,
     counts: ConnectionCounts,
-    /// Where what was sent ends, bytes.
+    /// End of the sent data, bytes.
     sent: u64,
 }
 
@@ -53,13 +53,13 @@ impl Told {
         }
     }
 
-    /// Bytes sent, with what was sent again.
+    /// Bytes sent, retransmissions included.
     fn sent_in_all(&self) -> u64 {
         self.sent.saturating_add(self.rates.resent_bytes.into())
     }
 }
 
-/// TCP_NLA_* attributes (linux/tcp.h) as they follow each other.
+/// A sequence of TCP_NLA_* attributes (linux/tcp.h).
 struct Attributes(Vec<u8>);
 
 impl Attributes {
@@ -71,9 +71,9 @@ impl Attributes {
     }
 }
 
-/// What SCM_TIMESTAMPING_OPT_STATS tells beside a byte's time, in the kernel's order
-/// (tcp_get_timestamping_opt_stats), as it is when it is asked for. Left out is what the engine does not
-/// know: when the byte that is acknowledged was sent, and the acknowledgement's TTL.
+/// The statistics of SCM_TIMESTAMPING_OPT_STATS, in the kernel's order
+/// (tcp_get_timestamping_opt_stats), as of the query. Omitted are those that the engine does not
+/// know: the transmit time of the acknowledged byte, and the TTL of the acknowledgement.
 pub(super) fn statistics(endpoint: &Endpoint, stamp: &Stamp) -> Result<Vec<u8>, Errno> {
     const ACKED: u8 = 4;
     let told = Told::of(endpoint)?;
@@ -106,7 +106,7 @@ pub(super) fn statistics(endpoint: &Endpoint, stamp: &Stamp) -> Result<Vec<u8>, 
     word(&mut out, 20, counts.duplicates);
     word(&mut out, 21, progress.reorderings.into());
     word(&mut out, 22, info.srtt_us);
-    // It never hashes anew.
+    // The engine never rehashes.
     out.put(23, &0_u16.to_ne_bytes());
     word(&mut out, 24, rates.unsent_bytes);
     if stamp.kind != ACKED {
@@ -117,8 +117,8 @@ pub(super) fn statistics(endpoint: &Endpoint, stamp: &Stamp) -> Result<Vec<u8>, 
 }
 
 impl Sockets {
-    /// `union tcp_cc_info` (linux/inet_diag.h): `struct tcp_bbr_info`, `struct tcp_dctcp_info`, or nothing,
-    /// as CUBIC and Reno in the kernel.
+    /// `union tcp_cc_info` (linux/inet_diag.h): `struct tcp_bbr_info`, `struct tcp_dctcp_info`, or
+    /// empty, as for CUBIC and Reno in the kernel.
     pub(super) fn congestion_info(connection: &Connection, out: &mut [u8]) -> Result<usize, Errno> {
         let endpoint = &connection.endpoint;
         let kind = endpoint.option(OptionName::Congestion)?;
@@ -132,7 +132,7 @@ impl Sockets {
         let words: &[u32] = if kind == BBR {
             &[low, high, known, u32::from((state >> 32) as u16), u32::from((state >> 48) as u16)]
         } else {
-            // Two numbers of 16 bits: whether it acts, and whether what came last was marked.
+            // Two 16-bit numbers: whether it is enabled, and whether the last segment was marked.
             let (is_marked, acts) = ((state >> 32) as u32 & 1, (state >> 33) as u32 & 1);
             &[u32::from_ne_bytes(halves(acts as u16, is_marked as u16)), known, low, high]
         };
@@ -140,8 +140,8 @@ impl Sockets {
         Ok(put(out, &bytes))
     }
 
-    /// `struct tcp_info`. Offsets are those of linux/tcp.h, which never change. What the engine does not
-    /// count is zero: docs/sockets.md names it.
+    /// `struct tcp_info`. Offsets are those of linux/tcp.h, which never change. Fields that the
+    /// engine does not count are zero: docs/sockets.md lists them.
     pub(super) fn tcp_info(
         &self,
         (socket, connection): (&Socket, &Connection),
@@ -151,9 +151,9 @@ impl Sockets {
         let told = Told::of(endpoint)?;
         let Told { info, progress, rates, counts, .. } = &told;
         let acked = endpoint.option(OptionName::AckedEnd)?;
-        // The SYN counts where it was ours, as in the kernel.
+        // The SYN counts for the side that sent it first, as in the kernel.
         let acked = acked + u64::from(!socket.was_accepted() && info.state != SYN_SENT);
-        // The kernel tells what is left beside the options of every segment.
+        // The kernel subtracts the options of every segment.
         let options = if info.agreed & TIMESTAMPS != 0 { 12 } else { 0 };
         let advertised = info.advertised_mss_bytes.saturating_sub(options);
         let most = endpoint.option(OptionName::MaxPacingRate)?;
@@ -233,7 +233,7 @@ impl Sockets {
     }
 }
 
-/// Two numbers of 16 bits beside each other in memory.
+/// Two 16-bit numbers next to each other in memory.
 fn halves(first: u16, second: u16) -> [u8; 4] {
     let ([a, b], [c, d]) = (first.to_ne_bytes(), second.to_ne_bytes());
     [a, b, c, d]

@@ -1,4 +1,4 @@
-//! Which options have no effect, in the kernel either, and which only the kernel can follow.
+//! Which options have no effect, as in the kernel, and which only the kernel implements.
 
 use shm::census::Reason;
 
@@ -29,7 +29,7 @@ pub(super) fn is_moot(level: i32, name: i32) -> bool {
     )
 }
 
-/// Options that a program may set on a connection of the kernel's as well without seeing anything of it.
+/// Options whose effect a program cannot observe on a kernel connection either.
 pub(super) fn is_silent(level: i32, name: i32) -> bool {
     matches!(
         (level, name),
@@ -39,8 +39,8 @@ pub(super) fn is_silent(level: i32, name: i32) -> bool {
     ) || asks_for_messages_of_datagrams(level, name)
 }
 
-/// Options that have control messages come with datagrams. With a stream's bytes the kernel sends none
-/// either.
+/// Options that request control messages with datagrams. The kernel sends none with a stream's
+/// bytes either.
 pub(super) fn asks_for_messages_of_datagrams(level: i32, name: i32) -> bool {
     matches!(
         (level, name),
@@ -64,7 +64,7 @@ pub(super) fn asks_for_messages_of_datagrams(level: i32, name: i32) -> bool {
     )
 }
 
-/// Options that choose a way of the kernel's, or have segments signed: only the kernel can follow.
+/// Options that choose a kernel route, or sign segments: only the kernel implements them.
 pub(super) fn is_for_kernel(level: i32, name: i32) -> bool {
     signs_otherwise(level, name)
         || matches!(
@@ -73,8 +73,8 @@ pub(super) fn is_for_kernel(level: i32, name: i32) -> bool {
         )
 }
 
-/// Options that keep out what a program does not want: filters, and the hops that a packet may have come
-/// (RFC 5082). Only the kernel can follow them, and nothing may come by the engine past them.
+/// Options that reject packets: filters, and the minimum hop limit (RFC 5082). Only the kernel
+/// implements them, and no packet may bypass them through the engine.
 pub(super) fn keeps_out(level: i32, name: i32, bytes: &[u8]) -> bool {
     match (level, name) {
         // A program may have descriptor 0.
@@ -84,18 +84,18 @@ pub(super) fn keeps_out(level: i32, name: i32, bytes: &[u8]) -> bool {
     }
 }
 
-/// Programs that choose among sockets at one port.
+/// Programs that select among the sockets of one port.
 pub(super) fn chooses_among_sockets(level: i32, name: i32) -> bool {
     level == SOCKET
         && matches!(name, libc::SO_ATTACH_REUSEPORT_CBPF | libc::SO_ATTACH_REUSEPORT_EBPF)
 }
 
-/// Why a socket with such an option stays with the kernel.
+/// The reason why a socket with such an option is left to the kernel.
 pub(super) fn reason_of_option(level: i32, name: i32) -> Reason {
     Reason::SocketOption(level as u16, name as u16)
 }
 
-/// Keys to sign segments with in a way that only the kernel knows.
+/// Keys for signatures that only the kernel implements.
 pub(super) fn signs_otherwise(level: i32, name: i32) -> bool {
     (level, name) == (TCP, TCP_AO_ADD_KEY)
 }

@@ -1,8 +1,8 @@
 //! Socket options and descriptor flags.
 //!
-//! A socket with a kernel side sets every option there, and those that the engine knows are
-//! remembered for the connection to come. On a connection, an option is the engine's, or a kernel socket
-//! keeps it without effect (one logged line; `kept.rs`).
+//! A socket with a kernel side sets every option there, and those of the engine are remembered for
+//! the connection to come. On a connection, an option is applied by the engine, or kept by a kernel
+//! socket without effect (one logged line; `kept.rs`).
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -39,7 +39,7 @@ const TCP_RTO_MAX_MS: i32 = 44;
 const TCP_REPAIR: i32 = 19;
 const TCP_QUEUE_SEQ: i32 = 21;
 
-/// The engine's name of an option whose value is an int.
+/// The engine's name of an int option.
 fn engines(level: i32, name: i32) -> Option<OptionName> {
     Some(match (level, name) {
         (TCP, libc::TCP_NODELAY) => OptionName::Nodelay,
@@ -70,7 +70,7 @@ fn engines(level: i32, name: i32) -> Option<OptionName> {
     })
 }
 
-/// Options whose value is not what was set last: the engine rounds, bounds or knows it.
+/// Options whose value may differ from the value set: the engine rounds, limits or determines it.
 fn is_asked_for(option: OptionName) -> bool {
     matches!(
         option,
@@ -84,8 +84,8 @@ fn is_asked_for(option: OptionName) -> bool {
     )
 }
 
-/// Whether an option's value has four bytes at the least: all but those of IP, which may have one, and
-/// names.
+/// Whether an option's value has at least four bytes: all except those of level IP, which may have
+/// one, and names.
 fn is_four_bytes(level: i32, name: i32) -> bool {
     let is_name = matches!(
         (level, name),
@@ -94,8 +94,8 @@ fn is_four_bytes(level: i32, name: i32) -> bool {
     level != IP && !is_name
 }
 
-/// What the kernel tells of a value that was set: flags are 0 or 1, and ECN's bits of the type of
-/// service are TCP's own.
+/// The value that the kernel returns: flags are 0 or 1, and the ECN bits of the type of service are
+/// TCP's own.
 fn told_of(level: i32, name: i32, value: i32) -> i32 {
     match (level, name) {
         (
@@ -118,7 +118,7 @@ pub(super) fn int(bytes: &[u8]) -> Result<i32, Errno> {
     }
 }
 
-/// The int that an option's value is. A rate may have eight bytes; one beyond 32 bits is none.
+/// The int value of an option. A rate may have eight bytes; one beyond 32 bits means no limit.
 fn option_int(level: i32, name: i32, bytes: &[u8]) -> Result<i32, Errno> {
     match (level, name, bytes) {
         (SOCKET, libc::SO_MAX_PACING_RATE, &[a, b, c, d, e, f, g, h, ..]) => {
@@ -129,12 +129,12 @@ fn option_int(level: i32, name: i32, bytes: &[u8]) -> Result<i32, Errno> {
     }
 }
 
-/// An int as the engine takes it: its 32 bits, so that a negative one is told from none.
+/// An int in the engine's format: its 32 bits, so that a negative value is distinct from none.
 fn engine_value(value: i32) -> u64 {
     u64::from(value.cast_unsigned())
 }
 
-/// Writes a value into the answer's room; the length it has.
+/// Writes a value into the output; returns its length.
 pub(super) fn put(out: &mut [u8], value: &[u8]) -> usize {
     for (place, byte) in out.iter_mut().zip(value) {
         *place = *byte;
@@ -163,9 +163,9 @@ pub(super) fn timeval_of(time: Duration) -> [u8; 16] {
     value
 }
 
-/// SO_LINGER's value as it is remembered: seconds where it is on, and those bit by bit inverted where it is
-/// off. As in the kernel, switching it off leaves the seconds as they were `before`. Less than none are
-/// without end.
+/// The remembered value of SO_LINGER: seconds if it is on, and their bitwise complement if it is
+/// off. As in the kernel, switching it off keeps the seconds as they were `before`. A negative
+/// value means no limit.
 fn linger_of(before: Option<i32>, bytes: &[u8]) -> Result<i32, Errno> {
     let (on, seconds) = (int(bytes)?, int(bytes.get(4..).unwrap_or_default())?);
     Ok(match (on, seconds) {
@@ -181,7 +181,7 @@ pub(super) fn linger_told(remembered: Option<i32>) -> [i32; 2] {
     [i32::from(value >= 0), value.max(!value)]
 }
 
-/// The timeout that a name stands for.
+/// The timeout of an option name.
 fn timeout_of(socket: &Socket, level: i32, name: i32) -> Option<&AtomicU64> {
     match (level, name) {
         (SOCKET, libc::SO_RCVTIMEO | RCVTIMEO_NEW) => Some(&socket.receive_timeout_ns),
@@ -286,7 +286,7 @@ impl Sockets {
                 };
                 if is_kernels {
                     if signs_otherwise(level, name) || is_key(level, name) {
-                        // Nobody without the key may come in on the other side.
+                        // Peers without the key must not connect through the engine.
                         self.leave_engine(&socket);
                     }
                     self.leave_for_its_way(&socket, reason_of_option(level, name));
@@ -300,8 +300,8 @@ impl Sockets {
         }
     }
 
-    /// An option of a socket with a kernel side: remembered, and told to the engine's side of a
-    /// UDP socket at once.
+    /// An option of a socket with a kernel side: remembered, and applied at once to the engine's
+    /// side of a UDP socket.
     fn set_before(&self, socket: &Socket, level: i32, name: i32, bytes: &[u8]) {
         if (level, name) == (SOCKET, libc::SO_LINGER) {
             if let Ok(seconds) = linger_of(socket.remembered(level, name), bytes) {
@@ -328,7 +328,7 @@ impl Sockets {
             return;
         }
         if is_about_time(level, name) || socket.stream && is_own(level, name) {
-            // What is refused here the kernel refuses, too.
+            // The kernel refuses the same values.
             if let Ok(value) = socket.own_value(level, name, bytes) {
                 let face = held(socket.datagram.read());
                 let endpoint = face.as_ref().map(|face| &*face.endpoint);
@@ -341,7 +341,7 @@ impl Sockets {
         }
         let Ok(value) = option_int(level, name, bytes) else { return };
         if (level, name) == (IPV6, libc::IPV6_V6ONLY) && socket.bound.load(Ordering::Relaxed) {
-            // It comes too late, and the kernel refuses it.
+            // It is too late, and the kernel refuses it.
             return;
         }
         if !socket.stream {
@@ -361,7 +361,7 @@ impl Sockets {
         }
     }
 
-    /// An option of a UDP socket, which its datagrams carry or which the engine has a part in.
+    /// An option of a UDP socket that applies to its datagrams, or that the engine implements.
     fn set_mark(&self, socket: &Socket, level: i32, name: i32, bytes: &[u8]) {
         let told = socket.marks.set(level, name, bytes);
         let datagram = held(socket.datagram.read());
@@ -374,8 +374,8 @@ impl Sockets {
         }
     }
 
-    /// Gives a socket to the kernel, also one that the engine serves already: what came there and was not
-    /// taken is lost.
+    /// Leaves a socket to the kernel, even if the engine already serves it: unread data there is
+    /// lost.
     fn leave_to_kernel(&self, socket: &Arc<Socket>, fd: RawFd, reason: Reason) {
         let Some(era) = self.era() else { return };
         self.recount(era, socket, Some(reason));
@@ -398,8 +398,8 @@ impl Sockets {
         });
     }
 
-    /// Gives a socket to the kernel that is to go by a way of the kernel's. One that the engine
-    /// serves already stays, as its option cannot be followed there.
+    /// Leaves a socket to the kernel that must use a kernel route. A socket already served by the
+    /// engine stays, because its option cannot be applied there.
     fn leave_for_its_way(&self, socket: &Arc<Socket>, reason: Reason) {
         let Some(era) = self.era().filter(|_| !socket.has_engine_side()) else { return };
         self.recount(era, socket, Some(reason));
@@ -472,7 +472,7 @@ impl Sockets {
                 self.name_option(level, name, "is refused (ENOPROTOOPT)");
                 return Err(Errno::NOPROTOOPT);
             }
-            // As to one without the rights.
+            // As for a process without the privilege.
             (TCP, TCP_REPAIR | TCP_QUEUE_SEQ) => {
                 self.name_option(level, name, "is refused (EPERM)");
                 return Err(Errno::PERM);
@@ -509,7 +509,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// getsockopt(2); the answer's length.
+    /// getsockopt(2); returns the length.
     pub fn option(
         &'static self,
         fd: RawFd,
@@ -586,7 +586,7 @@ impl Sockets {
                 socket.remembered(level, name).unwrap_or(0)
             }
             (SOCKET, libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW) => {
-                // With the number of a clock, which is always none.
+                // With the number of a clock, which is always 0.
                 let flags = u64::from(socket.streams.timestamping());
                 return Ok(put(out, &flags.to_le_bytes()));
             }
@@ -611,7 +611,7 @@ impl Sockets {
                 return Ok(put(out, &rate.to_ne_bytes()));
             }
             _ => match (socket.remembered(level, name), engines(level, name)) {
-                // -1 stands for the engine's default.
+                // -1 means the engine's default.
                 (Some(value), Some(option))
                     if !is_asked_for(option)
                         && (!matches!(option, OptionName::Ttl | OptionName::HopLimit)
@@ -630,7 +630,7 @@ impl Sockets {
         Ok(put(out, &value.to_ne_bytes()))
     }
 
-    /// What was set on a socket before it is opened, for the SYN to an address.
+    /// The settings made before connect, for the SYN to an address.
     pub(super) fn connect_options(&self, socket: &Socket, to: IpAddr) -> ConnectOptions {
         let number = |level, name| {
             socket.remembered(level, name).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
@@ -657,7 +657,7 @@ impl Sockets {
         }
     }
 
-    /// Applies what is not among the [`ConnectOptions`].
+    /// Applies the settings that are not among the [`ConnectOptions`].
     pub(super) fn apply_remembered(&self, socket: &Socket, endpoint: &Endpoint) {
         self.apply_options(socket, endpoint, false);
     }
@@ -672,7 +672,7 @@ impl Sockets {
         }
         let options = held(socket.options.lock()).clone();
         for (level, name, value) in options {
-            // Said with the connect already, and a listener's alone.
+            // Already part of the connect, or only for listeners.
             let is_opening = matches!(name, libc::TCP_FASTOPEN | TCP_FASTOPEN_NO_COOKIE);
             if level == TCP && is_opening && endpoint.kind() != Kind::Listener {
                 continue;
@@ -690,7 +690,7 @@ impl Sockets {
                 continue;
             }
             if (level, name) == (SOCKET, libc::SO_OOBINLINE) {
-                // Fails with the connection, whose end will be seen.
+                // It fails only with the connection, whose end will be seen.
                 let _ = endpoint.set_urgent_inline(value != 0);
                 continue;
             }
@@ -703,8 +703,8 @@ impl Sockets {
                     None => continue,
                 },
             };
-            // The engine made the connection with its listener's options. TCP_QUICKACK is about a
-            // connection's present alone.
+            // The engine created the connection with its listener's options. TCP_QUICKACK concerns
+            // only the current state of a connection.
             if is_accepted && option != OptionName::Quickack {
                 continue;
             }
@@ -714,7 +714,7 @@ impl Sockets {
         }
     }
 
-    /// An accepted connection starts with its listener's options, as in the kernel.
+    /// Applies a listener's options to an accepted connection, as in the kernel.
     pub(super) fn inherit_options(
         &self,
         listener: &Socket,
@@ -777,7 +777,7 @@ impl Sockets {
             return Verdict::Done(Ok(()));
         }
         if socket.is_listening() {
-            // The kernel's side of a dual listener is non-blocking for ever.
+            // The kernel's side of a dual listener always stays non-blocking.
             socket.force_nonblocking(true);
             self.set_kernel_nonblocking(fd);
             return Verdict::Done(Ok(()));

@@ -1,5 +1,5 @@
-//! Options of TCP sockets whose meaning is the layer's: what the kernel decides by itself when it reads
-//! or writes, and what goes with the bytes.
+//! Options of TCP sockets implemented in this layer: those that the kernel handles itself when it
+//! reads or writes, and those that apply to the bytes.
 
 use super::Errno;
 use super::options::{int, put};
@@ -11,10 +11,10 @@ const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
 /// linux/tcp.h; not in the libc crate.
 pub(super) const TCP_INQ: i32 = 36;
-/// getsockopt(2)'s only: has bytes mapped instead of read. The question lies where the answer comes.
+/// Only for getsockopt(2): maps bytes instead of reading them. The request is in the output buffer.
 pub const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 
-/// Half of what tcp_rmem lets a buffer grow to, which is where the kernel cuts SO_RCVLOWAT, bytes.
+/// Half of the maximum of tcp_rmem, at which the kernel caps SO_RCVLOWAT, bytes.
 const LOW_WATER_MAX: i32 = 16 << 20;
 
 /// asm-generic/socket.h: the names of 2019.
@@ -28,7 +28,7 @@ pub(super) fn is_own(level: i32, name: i32) -> bool {
         || matches!((level, name), (SOCKET, libc::SO_RCVLOWAT | libc::SO_ZEROCOPY) | (TCP, TCP_INQ))
 }
 
-/// Whether an option asks for times, which UDP sockets have, too.
+/// Whether an option requests timestamps, which UDP sockets have, too.
 pub(super) fn is_about_time(level: i32, name: i32) -> bool {
     matches!(
         (level, name),
@@ -44,13 +44,13 @@ pub(super) fn is_about_time(level: i32, name: i32) -> bool {
     )
 }
 
-/// Its value where none was set.
+/// Its default value.
 pub(super) fn usual(level: i32, name: i32) -> i32 {
     i32::from((level, name) == (SOCKET, libc::SO_RCVLOWAT))
 }
 
-/// TCP_ZEROCOPY_RECEIVE (`struct tcp_zerocopy_receive`): nothing can be mapped, and what there is is to be
-/// read, as the kernel says it of what does not fill a page.
+/// TCP_ZEROCOPY_RECEIVE (`struct tcp_zerocopy_receive`): nothing is mapped, and all data must be
+/// read, as the kernel reports for data that does not fill a page.
 pub(super) fn map_nothing(endpoint: &Endpoint, question: &mut [u8]) -> Result<usize, Errno> {
     const PAGE: u64 = 4096;
     let address = question.first_chunk().ok_or(Errno::INVAL)?;
@@ -69,7 +69,7 @@ pub(super) fn map_nothing(endpoint: &Endpoint, question: &mut [u8]) -> Result<us
 }
 
 impl Socket {
-    /// The value that is kept of one that is set: as the kernel rounds or refuses it.
+    /// The stored value for a value set, as the kernel rounds or refuses it.
     pub(super) fn own_value(&self, level: i32, name: i32, bytes: &[u8]) -> Result<i32, Errno> {
         if bytes.len() < 4 {
             return Err(Errno::INVAL);
@@ -94,7 +94,7 @@ impl Socket {
         }
     }
 
-    /// As sock_set_timestamping decides it.
+    /// As in sock_set_timestamping.
     fn admits_timestamping(&self, flags: u32) -> bool {
         use timestamping::{KNOWN, OPT_ID, OPT_ID_TCP, OPT_STATS, OPT_TSONLY};
         let has_id = flags & OPT_ID != 0;
@@ -105,7 +105,7 @@ impl Socket {
             && !(self.stream && counts_anew && self.connection().is_none())
     }
 
-    /// Has an option of the layer's work on this socket, which may be a connection or become one.
+    /// Applies an option of the layer to this socket, which may be or become a connection.
     pub(super) fn follow_own(
         &self,
         endpoint: Option<&Endpoint>,

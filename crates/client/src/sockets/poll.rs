@@ -1,4 +1,4 @@
-//! poll, and through it select, over kernel and engine descriptors; and a thread's blocking on one
+//! poll, and through it select, over kernel and engine descriptors; and blocking of a thread on one
 //! socket.
 
 use std::os::fd::RawFd;
@@ -11,10 +11,10 @@ use super::socket::Socket;
 use super::waiter::Waiter;
 use super::{Entry, Era, Errno, Kernel, PollFd, SigMask, Sockets};
 
-/// Bits that poll reports whether asked for or not.
+/// Events that poll always reports.
 const ALWAYS: u32 = (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u32;
 
-/// What one entry of the array is about.
+/// The subject of an entry in the array.
 enum Subject {
     Kernel,
     Socket(Arc<Socket>),
@@ -23,7 +23,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Whether the kernel is asked, too.
+    /// Whether the kernel must be polled, too.
     fn in_kernel(&self) -> bool {
         match self {
             Subject::Kernel | Subject::Epoll(_) => true,
@@ -32,7 +32,7 @@ impl Subject {
         }
     }
 
-    /// What the engine's side says.
+    /// The events on the engine's side.
     fn bits(&self, asked: u32) -> u32 {
         match self {
             Subject::Kernel => 0,
@@ -44,15 +44,15 @@ impl Subject {
     }
 }
 
-/// How long a handler sleeps that is not told of news.
+/// Sleep of a handler that cannot be woken.
 const BLIND: Duration = Duration::from_millis(1);
 
-/// Waking up when the guard's sockets have news; undone on drop.
+/// Wakes the thread for the guard's sockets; undone on drop.
 struct Watching<'a> {
     subjects: &'a [Subject],
     waiter: &'a Arc<Waiter>,
     kernel: &'static dyn Kernel,
-    /// Of one of them there is none: this is a handler that has interrupted its own thread.
+    /// One of them cannot wake it: this is a handler that has interrupted its own thread.
     is_blind: bool,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Watching<'a> {
         Self { subjects, waiter, kernel, is_blind }
     }
 
-    /// How long to sleep where so much time is left.
+    /// Maximum sleep if this much time is left.
     fn patience(&self, left: Option<Duration>) -> Option<Duration> {
         match self.is_blind {
             true => Some(left.map_or(BLIND, |left| left.min(BLIND))),
@@ -152,7 +152,7 @@ impl Sockets {
         loop {
             let ready = self.poll_once(era, fds, deadline.left(), mask)?;
             let told = fds.iter().filter(|entry| entry.revents != 0).map(|entry| entry.fd);
-            // Of what has become a ticket, the kernel tells what is ready.
+            // The kernel reports the readiness of new tickets.
             if ready == 0 || !self.redeem_ready(era, told) {
                 return Ok(ready);
             }
@@ -240,8 +240,8 @@ impl Sockets {
         subject.unwrap_or(Subject::Kernel)
     }
 
-    /// Asks the kernel about its part of the array, waking up for `wake` as well; what it says of
-    /// the first of these.
+    /// Polls the kernel for its part of the array, waking up for `wake` as well; returns its events
+    /// for the first of these.
     fn poll_kernel(
         &self,
         fds: &mut [PollFd],
@@ -279,7 +279,7 @@ impl Sockets {
         self.block_until(era, socket, &is_ready, ends)
     }
 
-    /// The same until `is_ready`, which only news of the engine's can change.
+    /// The same until `is_ready`, which only events of the engine can change.
     pub(super) fn block_until(
         &'static self,
         era: &Era,
@@ -340,7 +340,8 @@ impl Sockets {
         }
     }
 
-    /// The session that brings a socket's news: its own, or for those shown anew the present one.
+    /// The session with a socket's events: its own, or the current one for sockets that are passed
+    /// again.
     fn attachment_of(&self, era: &Era, socket: &Socket) -> Option<Arc<Attachment>> {
         match socket.connection() {
             Some(connection) => {

@@ -1,5 +1,5 @@
-//! SO_RCVBUF and SO_SNDBUF, and their FORCE variants. A kernel socket takes every value first, which knows
-//! how much is allowed, and tells what it has made of it. That is what counts here, too.
+//! SO_RCVBUF and SO_SNDBUF, and their FORCE variants. A kernel socket takes every value first: it
+//! knows the limits, and its resulting value is used here, too.
 
 use std::os::fd::RawFd;
 
@@ -10,7 +10,7 @@ use crate::{Endpoint, Kind, OptionName};
 
 const SOCKET: i32 = libc::SOL_SOCKET;
 
-/// The buffer that an option is about, by the name that tells its size.
+/// The option that returns the size of the buffer that an option sets.
 pub(super) fn buffer_of(level: i32, name: i32) -> Option<i32> {
     match (level, name) {
         (SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) => Some(libc::SO_RCVBUF),
@@ -34,20 +34,20 @@ impl Sockets {
         socket.remember_option(SOCKET, buffer, room);
         if let Some(connection) = socket.connection() {
             Self::apply_room(&connection.endpoint, buffer, room)?;
-            // A larger one may have room for a writer that waits.
+            // A larger one may have room for a waiting writer.
             socket.notify(self.kernel);
             return Ok(());
         }
         let Some((endpoint, attachment)) = socket.engine_side() else { return Ok(()) };
         match Self::apply_room(&endpoint, buffer, room) {
-            // The next engine is told.
+            // The next engine gets it.
             Err(_) if !attachment.session.is_alive() => Ok(()),
             outcome => outcome,
         }
     }
 
-    /// Tells the engine's part of a socket how large a buffer is, as the kernel has told it: twice what the
-    /// program said, for what it takes to hold the bytes.
+    /// Passes a buffer size to the engine's side of a socket, as returned by the kernel: twice the
+    /// program's value, to account for overhead.
     pub(super) fn apply_room(endpoint: &Endpoint, buffer: i32, room: i32) -> Result<(), Errno> {
         let room = u64::from(room.unsigned_abs());
         match (endpoint.kind(), buffer) {
@@ -61,12 +61,13 @@ impl Sockets {
                 endpoint.set_send_limit(room);
                 Ok(())
             }
-            // Connections have one each, and what datagrams take is not counted here.
+            // Connections of a listener have their own, and the send buffer of datagrams is not
+            // limited here.
             (Kind::Datagram | Kind::Listener | Kind::Raw | Kind::Messages, _) => Ok(()),
         }
     }
 
-    /// Tells a UDP socket's new face how much it may hold, where the program has said so.
+    /// Applies the program's buffer size to a new endpoint of a UDP socket.
     pub(super) fn restore_room(socket: &Socket, face: &Endpoint) -> Result<(), Errno> {
         match socket.remembered(SOCKET, libc::SO_RCVBUF) {
             Some(room) => Self::apply_room(face, libc::SO_RCVBUF, room),
@@ -74,7 +75,7 @@ impl Sockets {
         }
     }
 
-    /// Gives a kernel socket a buffer of the size that another one has told.
+    /// Sets the buffer size of a kernel socket to that of another.
     pub(super) fn restore_buffer(&self, fd: RawFd, buffer: i32, room: i32) {
         let forced = match buffer {
             libc::SO_RCVBUF => libc::SO_RCVBUFFORCE,
@@ -84,18 +85,18 @@ impl Sockets {
         if self.kernel.set_raw_option(fd, SOCKET, buffer, &half).is_ok()
             && self.kernel.option(fd, SOCKET, buffer) != Ok(room)
         {
-            // It was allowed to be larger then; it may not be any more.
+            // It may no longer be permitted to be as large.
             let _ = self.kernel.set_raw_option(fd, SOCKET, forced, &half);
         }
     }
 
-    /// What SO_RCVBUF or SO_SNDBUF tell of a connection.
+    /// The value that SO_RCVBUF or SO_SNDBUF returns for a connection.
     pub(super) fn told_room(
         socket: &Socket,
         connection: &Connection,
         buffer: i32,
     ) -> Result<i32, Errno> {
-        /// What is told of a send buffer that tunes itself.
+        /// The value returned for a send buffer with automatic tuning.
         const USUAL_TO_SEND: i32 = 1 << 20;
         match (socket.remembered(SOCKET, buffer), buffer) {
             (Some(room), _) => Ok(room),
@@ -108,7 +109,8 @@ impl Sockets {
     }
 }
 
-/// SO_MEMINFO: nine words as in linux/sock_diag.h. What the engine has no counterpart of is zero.
+/// SO_MEMINFO: nine words as in linux/sock_diag.h. Values without a counterpart in the engine are
+/// zero.
 pub(super) fn memory_info(socket: &Socket, connection: &Connection) -> Result<[u8; 36], Errno> {
     let mut value = [0; 36];
     let room = |buffer| Sockets::told_room(socket, connection, buffer);

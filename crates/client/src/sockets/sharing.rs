@@ -1,8 +1,8 @@
-//! Listeners and connections that several processes have: what a parent passes on by fork or exec,
-//! and what the engine is told so that nobody waits in vain.
+//! Listeners and connections held by several processes: what a parent passes by fork or exec, and
+//! what the engine is told so that no process waits in vain.
 //!
-//! A process that cannot be accelerated takes connections from the kernel alone. It tells the engine
-//! which listeners it has, as a bystander, and the engine takes nothing new for them.
+//! A process that cannot be accelerated accepts only from the kernel. As a bystander it reports its
+//! listeners to the engine, which then takes no new connections for them.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -16,9 +16,9 @@ use super::table::Entry;
 use super::{Era, Errno, PollFd, Sockets};
 use crate::open::Bystander;
 
-/// Numbers below this are looked at when a program starts.
+/// Numbers below this are checked when a program starts.
 const INHERITED_NUMBERS: RawFd = 256;
-/// Options that connections inherit from their listener, as far as they matter to the engine.
+/// Options that connections inherit from their listener, as far as the engine uses them.
 const INHERITED_OPTIONS: [(i32, i32); 4] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
@@ -26,23 +26,23 @@ const INHERITED_OPTIONS: [(i32, i32); 4] = [
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
-/// A listener whose connections a forked child has inherited. Their entries in the table hold it.
+/// A listener whose connections a forked child has inherited. Their table entries hold it.
 #[derive(Debug)]
 pub(super) struct Service {
     /// The child's own.
     listener: Weak<Socket>,
-    /// The listener under a number of the layer's own, once the program has closed its numbers.
+    /// A hidden number of the listener, after the program has closed its own.
     kept: Mutex<Option<RawFd>>,
 }
 
 impl Service {
-    /// That of a child's listener.
+    /// The service of a child's listener.
     pub fn of(listener: &Arc<Socket>) -> Arc<Self> {
         if let Some(service) = listener.service.get().and_then(Weak::upgrade) {
             return service;
         }
         let service = Arc::new(Self { listener: Arc::downgrade(listener), kept: Mutex::new(None) });
-        // Set before only in a child whose connections have all been closed.
+        // Already set only in a child whose connections have all been closed.
         let _ = listener.service.set(Arc::downgrade(&service));
         service
     }
@@ -54,13 +54,13 @@ impl Service {
 }
 
 impl Sockets {
-    /// In the parent after fork(2): what is open now, the child has, too.
+    /// In the parent after fork(2): the child has everything that is open now.
     pub fn has_forked(&self) {
         self.forget_bequest();
         self.forks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether other processes may have the kernel sockets that this one has.
+    /// Whether other processes may have this process's kernel sockets.
     pub(super) fn may_share(&self) -> bool {
         self.forks.load(Ordering::Relaxed) > 0 || self.era.load(Ordering::Relaxed) > 0
     }
@@ -70,7 +70,7 @@ impl Sockets {
     pub fn follow_inherited(&'static self) {
         let numbers = 0..INHERITED_NUMBERS;
         let mut fds: Vec<PollFd> = numbers.map(|fd| PollFd { fd, events: 0, revents: 0 }).collect();
-        // Fails where the limit on open files is lower: such a program gets no listeners passed.
+        // It fails if the limit on open files is lower: such a program is passed no listeners.
         if self.kernel.poll(&mut fds, Some(Duration::ZERO), None).is_err() {
             return;
         }
@@ -139,9 +139,8 @@ impl Sockets {
         told == Ok(1) && state == [CLOSE]
     }
 
-    /// A listener is about to be passed to another program (`has_library`: which will know what to do
-    /// with it). It gets the flags that the program has set, for O_NONBLOCK is the same in
-    /// all processes.
+    /// A listener is about to be passed to another program (`has_library`: one with the library).
+    /// It gets the program's own flags, because all processes share its O_NONBLOCK.
     pub(super) fn pass_listener(&self, fd: RawFd, socket: &Arc<Socket>, has_library: bool) {
         self.has_forked();
         if socket.forced_nonblocking() {
@@ -156,9 +155,10 @@ impl Sockets {
         }
     }
 
-    /// accept4(2) on the kernel's side of a listener, which must not block there while connections wait
-    /// on the engine's. Processes that share a listener share its O_NONBLOCK, and one of them may
-    /// clear it at any time. A blocking listener is therefore polled first, and the flag set again.
+    /// accept4(2) on the kernel's side of a listener, which must not block there while connections
+    /// wait in the engine. Processes that share a listener share its O_NONBLOCK, and one of them
+    /// may clear it at any time. A blocking listener is therefore polled first, and the flag set
+    /// again.
     pub(super) fn accept_from_kernel(
         &self,
         fd: RawFd,
@@ -185,8 +185,8 @@ impl Sockets {
         taken
     }
 
-    /// A forked child uses a connection that its parent has accepted, or starts a program that will. It
-    /// cannot have it: the engine is told to leave those that follow to the kernel.
+    /// A forked child uses a connection that its parent has accepted, or starts a program that
+    /// will. That is not possible: the engine must leave later connections to the kernel.
     pub(super) fn hand_off(&self, era: &Era, service: Arc<Service>) {
         let why = || {
             "the program lets child processes serve the connections of a listener, which needs a \
@@ -207,18 +207,18 @@ impl Sockets {
         self.release_service(era, service);
     }
 
-    /// A forked child closes a listener, as those do that go on to serve an inherited connection. Until
-    /// it uses that or closes it, a hidden number names the listener.
+    /// A forked child closes a listener, as a child does that serves an inherited connection next.
+    /// Until it uses or closes the connection, a hidden number keeps the listener.
     pub(super) fn keep_for_service(&self, era: &Era, fd: RawFd, listener: &Socket) {
         let Some(service) = listener.service.get().and_then(Weak::upgrade) else { return };
         if !listener.is_left.load(Ordering::Relaxed) {
-            // Without a descriptor to spare the engine keeps the listener.
+            // Without a spare descriptor the engine keeps the listener.
             *held(service.kept.lock()) = self.hidden_copy(era, fd).ok();
         }
         self.release_service(era, service);
     }
 
-    /// Lets go of one reference; the last closes the hidden number.
+    /// Drops one reference; the last one closes the hidden number.
     pub(super) fn release_service(&self, era: &Era, service: Arc<Service>) {
         let kept = Arc::into_inner(service).and_then(|service| held(service.kept.into_inner()));
         if let Some(fd) = kept {
@@ -226,7 +226,7 @@ impl Sockets {
         }
     }
 
-    /// New connections of a listener are the kernel's from now on.
+    /// New connections of a listener go to the kernel from now on.
     fn leave_listener(&self, listener: &Socket, why: impl FnOnce() -> String) {
         if listener.is_left.load(Ordering::Relaxed) {
             return;
@@ -238,8 +238,8 @@ impl Sockets {
         }
     }
 
-    /// Tells the engine to leave new connections of the listener `fd` to the kernel. Where this fails,
-    /// the next occasion tries again.
+    /// Asks the engine to leave new connections of the listener `fd` to the kernel. If this fails,
+    /// the next occasion retries.
     fn tell_left(&self, fd: RawFd, why: impl FnOnce() -> String) -> bool {
         let told = Bystander::attach(&self.config.socket, &self.config.program);
         let Ok(bystander) = told else { return false };

@@ -10,7 +10,7 @@ use rustix::net::Shutdown;
 use super::socket::Socket;
 use super::{Sockets, Verdict};
 
-/// Which directions are shut down, for good.
+/// Directions that are shut down, for good.
 #[derive(Debug, Default)]
 pub(super) struct Shut {
     read: AtomicBool,
@@ -38,7 +38,7 @@ impl Shut {
 }
 
 impl Sockets {
-    /// shutdown(2) of a UDP socket. Its kernel's side tells poll of it.
+    /// shutdown(2) of a UDP socket. Its kernel side reports it to poll.
     pub(super) fn shut_datagrams(&self, socket: &Socket, fd: RawFd, how: i32) -> Verdict<()> {
         let how = match how {
             libc::SHUT_RD => Shutdown::Read,
@@ -48,13 +48,13 @@ impl Sockets {
             _ => return Verdict::Kernel,
         };
         socket.shut.shut(how);
-        // Whoever waits there for the engine's side alone.
+        // Wakes threads that wait only for the engine's side.
         socket.notify(self.kernel);
         if !socket.has_peer_of_its_own() {
             return Verdict::Kernel;
         }
         self.kernel.lend(fd, &mut |kernel| {
-            // It does so, but says ENOTCONN: that it has no peer is not the program's matter.
+            // It does so, but returns ENOTCONN: the missing peer is not the program's concern.
             let _ = rustix::net::shutdown(kernel, how);
         });
         Verdict::Done(Ok(()))

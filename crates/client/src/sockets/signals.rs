@@ -1,9 +1,10 @@
-//! SIGURG and SIGIO: the owner of a socket (F_SETOWN) is told of urgent data, and with O_ASYNC of all
-//! news. The kernel tells of its own sockets and of the kernel's side of listeners and UDP sockets.
-//! For the engine's side a thread of the library does: a program that is to be told by a signal waits in
-//! no call, so nobody else would take the engine's events, and who takes them by chance holds locks of
-//! the library, under which no handler may run. The thread takes no signals itself, and lives from the
-//! first socket with an owner until the last has gone.
+//! SIGURG and SIGIO: the owner of a socket (F_SETOWN) gets a signal for urgent data, and with
+//! O_ASYNC for all events. The kernel sends them for its own sockets and for the kernel's side of
+//! listeners and UDP sockets. For the engine's side a thread of the library does: a program that
+//! waits for a signal is in no call, so no other thread would take the engine's events, and a
+//! thread that takes them by chance holds locks of the library, under which no handler may run. The
+//! thread itself blocks all signals, and exists from the first socket with an owner until the last
+//! one is closed.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use super::waiter::Waiter;
 use super::watches::Watch;
 use super::{Errno, Kernel, PollFd, Sockets, Verdict};
 
-/// Who owns a socket, as F_SETOWN_EX has it.
+/// The owner of a socket, as in F_SETOWN_EX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A thread (F_OWNER_TID).
@@ -27,7 +28,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// By the kernel's numbers of the kinds; `None` for another.
+    /// By the kernel's number of the type; `None` for an unknown one.
     pub fn of_kind(kind: i32, id: i32) -> Option<Self> {
         match kind {
             0 => Some(Self::Thread(id)),
@@ -37,12 +38,12 @@ impl Owner {
         }
     }
 
-    /// As F_SETOWN has it: groups with a minus sign.
+    /// As in F_SETOWN: process groups are negative.
     pub fn of_number(number: i32) -> Option<Self> {
         if number < 0 { number.checked_neg().map(Self::Group) } else { Some(Self::Process(number)) }
     }
 
-    /// The kernel's number of the kind, and whose.
+    /// The kernel's number of the type, and the id.
     pub fn parts(self) -> (i32, i32) {
         match self {
             Self::Thread(id) => (0, id),
@@ -51,7 +52,7 @@ impl Owner {
         }
     }
 
-    /// As F_GETOWN tells it.
+    /// As in F_GETOWN.
     pub fn number(self) -> i32 {
         match self {
             Self::Thread(id) | Self::Process(id) => id,
@@ -60,7 +61,7 @@ impl Owner {
     }
 }
 
-/// What a signal asked for by F_SETSIG says.
+/// The siginfo of a signal set by F_SETSIG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct About {
     /// The socket.
@@ -71,8 +72,8 @@ pub struct About {
     pub band: i32,
 }
 
-/// Why a signal comes (POLL_IN and so on in asm-generic/siginfo.h), and what the kernel says of that
-/// (band_table in fs/fcntl.c); POLL* are EPOLL*.
+/// The reason of a signal (POLL_IN and so on in asm-generic/siginfo.h), and the kernel's band for
+/// it (band_table in fs/fcntl.c); POLL* are EPOLL*.
 type Reason = (i32, i32);
 const FOR_IN: Reason = (1, libc::EPOLLIN | libc::EPOLLRDNORM);
 const FOR_OUT: Reason = (2, libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLWRBAND);
@@ -82,20 +83,21 @@ const FOR_HUP: Reason = (6, libc::EPOLLHUP | libc::EPOLLERR);
 
 const ENDS: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
 
-/// Who is told of a socket's news, and what was told last.
+/// The owner of a socket, and what it was last signalled for.
 #[derive(Debug, Default)]
 pub(super) struct SocketOwner {
-    /// Kind, and whose number in the lower half; of nobody that is 0.
+    /// Type, and id in the lower half; 0 without an owner.
     owner: AtomicU64,
     /// F_SETSIG; 0 for SIGIO.
     signal: AtomicI32,
     /// O_ASYNC.
     asynchronous: AtomicBool,
-    /// The thread that tells has this socket on its list.
+    /// The socket is on the signalling thread's list.
     is_noted: AtomicBool,
-    /// It is told of this socket's news.
+    /// The thread watches this socket.
     is_followed: AtomicBool,
-    /// Threads that wait for data in a call: as in the kernel no signal tells of what they wait for.
+    /// Threads that wait for data in a call: as in the kernel no signal is sent for the events they
+    /// wait for.
     waiting: AtomicU32,
     urgent: AtomicU64,
     received: AtomicU64,
@@ -140,7 +142,7 @@ impl SocketOwner {
         }
     }
 
-    /// Tells the kernel of a socket of its own.
+    /// Applies the settings to a kernel socket.
     pub fn restore(&self, fd: RawFd, kernel: &dyn Kernel) {
         self.told().restore(fd, kernel);
     }
@@ -154,7 +156,7 @@ pub(super) struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // It sees what has come so far.
+        // It sees the data up to here.
         self.owner.received.fetch_max(self.connection.endpoint.received_end(), Ordering::SeqCst);
         self.owner.waiting.fetch_sub(1, Ordering::SeqCst);
     }
@@ -177,7 +179,7 @@ impl SocketOwner {
         self.owner().number() != 0
     }
 
-    /// The socket has another face in the engine, which counts anew.
+    /// The socket has a new endpoint in the engine, with new counts.
     pub fn on_new_face(&self) {
         self.received.store(0, Ordering::SeqCst);
         self.bits.store(0, Ordering::SeqCst);
@@ -195,13 +197,13 @@ impl SocketOwner {
         })
     }
 
-    /// What is there now is not told of.
+    /// Marks the current state as signalled.
     fn begin(&self, socket: &Socket) {
         self.received.store(socket.received_end(), Ordering::SeqCst);
         self.bits.store(socket.engine_bits(IN_BITS | OUT_BITS), Ordering::SeqCst);
     }
 
-    /// Tells the owner what is new.
+    /// Signals the owner for new events.
     fn tell(&self, socket: &Socket, kernel: &dyn Kernel) {
         let owner = self.owner();
         if owner.number() == 0 {
@@ -210,7 +212,7 @@ impl SocketOwner {
         if let Some(connection) = socket.connection() {
             let urgent = connection.endpoint.urgent_end();
             if self.urgent.swap(urgent, Ordering::SeqCst) < urgent {
-                // Who has gone hears nothing.
+                // An owner that is gone gets no signal.
                 let _ = kernel.signal(owner, libc::SIGURG, None);
                 self.tell_of(FOR_PRI, owner, socket, kernel);
             }
@@ -220,7 +222,7 @@ impl SocketOwner {
         let has_come = self.received.fetch_max(received, Ordering::SeqCst) < received;
         let bits = socket.engine_bits(IN_BITS | OUT_BITS);
         let new = bits & !self.bits.swap(bits, Ordering::SeqCst);
-        // Every connection that waits to be accepted comes with news of its own.
+        // Every pending connection of a listener is an event of its own.
         let is_due = has_come && !is_waiting || socket.is_listening() && bits & IN_BITS != 0;
         if new & libc::POLLERR as u32 != 0 {
             self.tell_of(FOR_ERR, owner, socket, kernel);
@@ -244,19 +246,19 @@ impl SocketOwner {
             Some(_) => kernel.signal(owner, signal, about),
             None => Err(Errno::AGAIN),
         };
-        // As in the kernel where nothing more can be queued, too.
+        // As in the kernel if no more signals can be queued.
         if told == Err(Errno::AGAIN) {
             let _ = kernel.signal(owner, libc::SIGIO, None);
         }
     }
 }
 
-/// The process's kernel, once owners are told by signals.
+/// The process's kernel, once owners get signals.
 static TELLS: OnceLock<&'static dyn Kernel> = OnceLock::new();
 
-/// While it lives no handler runs in this thread, where the library's own signals may bring one at any
-/// moment: a handler that calls the library would wait for a lock that its own thread holds. Costs
-/// nothing where no socket has an owner.
+/// While this exists, no handler of the library's own signals runs in this thread: a handler that
+/// calls the library would wait for a lock of its own thread. Costs nothing if no socket has an
+/// owner.
 pub(super) struct Undisturbed(Option<&'static dyn Kernel>);
 
 impl Undisturbed {
@@ -268,7 +270,7 @@ impl Undisturbed {
         Self(kernel)
     }
 
-    /// The same where handlers of the program's own signals may not come either.
+    /// The same, also for handlers of the program's own signals.
     pub fn always(kernel: &'static dyn Kernel) -> Self {
         kernel.hold_signals();
         Self(Some(kernel))
@@ -283,7 +285,7 @@ impl Drop for Undisturbed {
     }
 }
 
-/// The thread that tells.
+/// The signalling thread.
 #[derive(Debug)]
 pub(super) struct Teller {
     waiter: Waiter,
@@ -291,7 +293,7 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    /// There may be news of a socket.
+    /// A socket may have events.
     pub fn note(&self, socket: &Weak<Socket>, kernel: &dyn Kernel) {
         let _undisturbed = Undisturbed::begin();
         let Some(held_socket) = socket.upgrade() else { return };
@@ -373,8 +375,8 @@ impl Sockets {
         }
     }
 
-    /// Notes something for a socket. The kernel is told, too, and says what it refuses, while it has
-    /// a side.
+    /// Changes a socket's setting. While there is a kernel side, it is changed there, too, and the
+    /// kernel's error is returned.
     fn own(
         &'static self,
         fd: RawFd,
@@ -394,8 +396,8 @@ impl Sockets {
         if socket.owner.is_asynchronous() { libc::O_ASYNC } else { 0 }
     }
 
-    /// From now on the owner of a socket of the engine's, if it has one, is told of its news. Fails
-    /// where the thread that tells could not be started (EAGAIN) or its descriptor not be opened.
+    /// Watches a socket of the engine's, if it has an owner. Fails if the thread cannot be started
+    /// (EAGAIN) or its descriptor cannot be opened.
     pub(super) fn follow_owner(&'static self, socket: &Arc<Socket>) -> Result<(), Errno> {
         if !socket.owner.is_wanted() || !socket.has_engine_side() {
             return Ok(());
@@ -422,12 +424,12 @@ impl Sockets {
             socket.watches().push(Watch::Owner(Arc::downgrade(socket), teller.clone()));
         }
         drop(owned);
-        // For what came while nobody looked.
+        // For events that arrived before.
         teller.note(&Arc::downgrade(socket), self.kernel);
         Ok(())
     }
 
-    /// A socket goes: nobody is told of it any more.
+    /// A socket is closed: its owner gets no more signals.
     pub(super) fn unfollow_owner(&self, socket: &Socket) {
         if !socket.owner.is_followed.swap(false, Ordering::SeqCst) {
             return;
@@ -442,7 +444,7 @@ impl Sockets {
         }
     }
 
-    /// The engine has come: its events are waited for.
+    /// The engine has started: its events are waited for.
     pub(super) fn rouse_teller(&self, era: &super::Era) {
         if let Some(teller) = &held(era.owned.lock()).teller {
             teller.waiter.wake(self.kernel);
@@ -454,7 +456,7 @@ impl Sockets {
         self.kernel.close(fd);
     }
 
-    /// The thread's life.
+    /// The thread's main function.
     fn tell_owners(&'static self, teller: &Teller) {
         let Some(era) = self.era() else { return };
         loop {
@@ -473,7 +475,7 @@ impl Sockets {
             }
             let news = std::mem::take(&mut *held(teller.news.lock()));
             for socket in news.iter().filter_map(Weak::upgrade) {
-                // What comes from here on is noted anew.
+                // Events from here on are noted again.
                 socket.owner.is_noted.store(false, Ordering::SeqCst);
                 if socket.owner.is_followed.load(Ordering::SeqCst) {
                     socket.owner.tell(&socket, self.kernel);

@@ -1,4 +1,4 @@
-//! TCP_MD5SIG and TCP_MD5SIG_EXT: keys that segments are signed with (RFC 2385).
+//! TCP_MD5SIG and TCP_MD5SIG_EXT: keys with which segments are signed (RFC 2385).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,15 +11,15 @@ pub(super) const TCP_MD5SIG: i32 = 14;
 pub(super) const TCP_MD5SIG_EXT: i32 = 32;
 const FLAG_PREFIX: u8 = 1;
 const FLAG_IFINDEX: u8 = 2;
-/// Where the fields of `struct tcp_md5sig` lie.
+/// Offsets of the fields of `struct tcp_md5sig`.
 const FLAGS_AT: usize = 128;
 const KEY_LEN_AT: usize = 130;
 const KEY_AT: usize = 136;
 const STRUCT_BYTES: usize = 216;
 
-/// What was asked for.
+/// The requested change.
 pub(super) enum Asked {
-    /// A key, or that one is taken back.
+    /// A key to set or remove.
     Key(PeerKey),
     /// A key for one interface of the kernel's.
     OfInterface,
@@ -30,7 +30,7 @@ pub(super) fn is_key(level: i32, name: i32) -> bool {
     level == libc::IPPROTO_TCP && matches!(name, TCP_MD5SIG | TCP_MD5SIG_EXT)
 }
 
-/// Reads `struct tcp_md5sig` as tcp_v4_parse_md5_keys and tcp_v6_parse_md5_keys do.
+/// Parses `struct tcp_md5sig` like tcp_v4_parse_md5_keys and tcp_v6_parse_md5_keys.
 pub(super) fn parse(v6: bool, name: i32, bytes: &[u8]) -> Result<Asked, Errno> {
     let bytes = bytes.first_chunk::<STRUCT_BYTES>().ok_or(Errno::INVAL)?;
     let family = i32::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
@@ -60,14 +60,14 @@ pub(super) fn parse(v6: bool, name: i32, bytes: &[u8]) -> Result<Asked, Errno> {
 }
 
 impl Sockets {
-    /// A key of a socket that is no connection yet: remembered, and told to the engine at once where
-    /// it listens.
+    /// A key of a socket that is not a connection yet: remembered, and passed to the engine at once
+    /// if it listens.
     pub(super) fn remember_key(&self, socket: &Socket, key: PeerKey) {
         let listening = held(socket.listening.read());
         if let Some((endpoint, _)) = listening.as_ref().and_then(|one| one.engine.as_ref())
             && endpoint.set_key(&key).is_err_and(|error| error != Errno::NOENT)
         {
-            // Who has no key must not come in on the engine's side.
+            // Peers without a key must not connect through the engine.
             drop(listening);
             self.leave_engine(socket);
             return;

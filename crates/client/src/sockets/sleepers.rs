@@ -1,21 +1,21 @@
-//! Threads asleep on one waiter, and those of them that all are to wake: of several in one epoll set the
-//! kernel wakes one at a time, and only as long as the eventfd stays readable.
+//! Threads asleep on one waiter, and how many of them must still wake: of several threads in one
+//! epoll set the kernel wakes one at a time, and only as long as the eventfd stays readable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many there are, in one word, so that nobody is counted in a round that he does not know of.
+/// All counts in one word, so that they change together.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers(AtomicU64);
 
-/// The round in which somebody fell asleep.
+/// The round in which a thread fell asleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Round(u64);
 
-/// What the word says. More than 2^24 threads are not possible.
+/// The contents of the word. There cannot be more than 2^24 threads.
 #[derive(Clone, Copy)]
 struct Count {
     round: u64,
-    /// Who sleeps since an earlier round.
+    /// Threads asleep since an earlier round.
     earlier: u64,
     sleepers: u64,
 }
@@ -39,7 +39,7 @@ impl Sleepers {
         Count::of(self.0.load(Ordering::SeqCst))
     }
 
-    /// Changes the counts; those before.
+    /// Changes the counts; returns the previous ones.
     fn change(&self, change: impl Fn(&mut Count)) -> Count {
         let changed = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
             let mut count = Count::of(word);
@@ -50,12 +50,12 @@ impl Sleepers {
         Count::of(before)
     }
 
-    /// One more.
+    /// Adds a sleeper.
     pub fn add(&self) -> Round {
         Round(Count::of(self.0.fetch_add(1, Ordering::SeqCst)).round)
     }
 
-    /// One less; whether it was the last that was to wake.
+    /// Removes a sleeper; returns whether it was the last one that had to wake.
     pub fn remove(&self, round: Round) -> bool {
         let before = self.change(|count| {
             let of_round =
@@ -65,7 +65,7 @@ impl Sleepers {
         before.round != round.0 && before.earlier == 1
     }
 
-    /// All who sleep are to wake; whether there are any.
+    /// All sleepers must wake; returns whether there are any.
     pub fn rouse(&self) -> bool {
         let before = self.change(|count| {
             count.round = count.round.wrapping_add(1);
@@ -80,7 +80,7 @@ impl Sleepers {
         count.sleepers + count.earlier > 0
     }
 
-    /// Whether some are still to wake.
+    /// Whether some still have to wake.
     pub fn are_roused(&self) -> bool {
         self.count().earlier > 0
     }

@@ -1,4 +1,4 @@
-//! A socket: what the program set, who watches it, and what it has become.
+//! A socket: the program's settings, its watchers, and its state.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
@@ -24,14 +24,14 @@ use super::watches::{Watch, WatchList, Watches};
 use super::{Era, Errno, Kernel, Sockets, Verdict};
 use crate::{Endpoint, OptionName, PeerKey, Readiness};
 
-/// A connection of the engine, with the session that it belongs to.
+/// A connection of the engine, with its session.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub endpoint: Endpoint,
     pub attachment: Arc<Attachment>,
-    /// Set once a connect has been reported to the program as succeeded.
+    /// Set once a connect has returned success to the program.
     pub established: AtomicBool,
-    /// It was ended so that another could be made under its numbers.
+    /// It was ended so that its numbers could get another connection.
     pub disconnected: OnceLock<Disconnected>,
 }
 
@@ -48,17 +48,17 @@ impl Connection {
     }
 }
 
-/// What has become of a connection that was disconnected.
+/// State of a connection that was disconnected.
 #[derive(Debug)]
 pub(super) struct Disconnected {
-    /// Why, for a thread that waits for the handshake.
+    /// The error for a thread that waits for the handshake.
     pub told: Errno,
     /// The socket under its numbers from now on.
     pub fresh: Arc<Socket>,
 }
 
 impl Disconnected {
-    /// Tells the thread. A reset is then nothing that SO_ERROR has to tell any more.
+    /// The error for the thread. SO_ERROR then does not report a reset any more.
     pub fn take(&self) -> Errno {
         if self.told == Errno::CONNRESET {
             self.fresh.was_reset.store(false, Ordering::Relaxed);
@@ -71,31 +71,31 @@ impl Disconnected {
 #[derive(Debug)]
 pub(super) struct Listening {
     pub backlog: i32,
-    /// Its face in the engine, while there is one.
+    /// Its endpoint in the engine, while there is one.
     pub engine: Option<(Arc<Endpoint>, Arc<Attachment>)>,
-    /// Not to be shown to the engine.
+    /// Not to be passed to the engine.
     pub refused: Option<Refusal>,
     /// It is bound to one address, and not to all.
     pub names_address: bool,
 }
 
-/// Why a listener is not shown.
+/// Why a listener is not passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The program has shut it down.
     ForGood,
-    /// The engine said no, when its interfaces had changed so often: what it says may be another
-    /// thing after the next change.
+    /// The engine refused when its change counter had this value: it may accept after the next
+    /// change.
     Until(u64),
 }
 
 impl Listening {
-    /// One that nobody has been shown yet.
+    /// A listener that was not passed to any engine.
     pub fn new(backlog: i32) -> Self {
         Self { backlog, engine: None, refused: None, names_address: false }
     }
 
-    /// Whether an engine whose interfaces have changed so often is to be asked.
+    /// Whether to ask an engine with this change counter.
     pub fn wants(&self, reach: u64) -> bool {
         self.engine.is_none()
             && match self.refused {
@@ -106,27 +106,28 @@ impl Listening {
     }
 }
 
-/// A bound UDP socket's face in the engine.
+/// A bound UDP socket's endpoint in the engine.
 #[derive(Clone, Debug)]
 pub(super) struct Datagram {
     pub endpoint: Arc<Endpoint>,
     /// IPV6_V6ONLY, which does not change once a socket is bound.
     pub v6_only: bool,
     pub attachment: Arc<Attachment>,
-    /// The peer that connect named, if the engine reaches it.
+    /// The peer set by connect, if the engine reaches it.
     pub peer: Option<SocketAddr>,
 }
 
-/// A socket that the layer follows.
+/// A tracked socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub v6: bool,
     pub stream: bool,
     nonblocking: AtomicBool,
-    /// The kernel's O_NONBLOCK was set by us (listeners), so F_GETFL must not show it.
+    /// O_NONBLOCK was set on the kernel's side by the layer (for listeners), so F_GETFL must not
+    /// show it.
     forced: AtomicBool,
     numbers: Mutex<Vec<RawFd>>,
-    /// Who is told of its news.
+    /// The watchers of its events.
     pub watches: WatchList,
     connection: OnceLock<Connection>,
     pub listening: RwLock<Option<Listening>>,
@@ -135,66 +136,66 @@ pub(super) struct Socket {
     pub peer: Mutex<Option<SocketAddr>>,
     /// shutdown(2) of a UDP socket.
     pub shut: Shut,
-    /// What a UDP socket holds back.
+    /// Data that a UDP socket holds back.
     pub cork: Cork,
-    /// What the next call on a UDP socket fails with, or 0.
+    /// The error of the next call on a UDP socket, or 0.
     late_error: AtomicI32,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none.
     pub receive_timeout_ns: AtomicU64,
     pub send_timeout_ns: AtomicU64,
-    /// TCP_FASTOPEN_KEY: a key, and the one before.
+    /// TCP_FASTOPEN_KEY: the current key, and the previous one.
     pub fast_open_keys: Mutex<Option<(u128, Option<u128>)>>,
-    /// Who is told of its news by signals.
+    /// Its owner, which gets signals.
     pub owner: SocketOwner,
-    /// TCP_MD5SIG: keys of the connections that it makes or accepts.
+    /// TCP_MD5SIG: keys of the connections that it opens or accepts.
     pub keys: Mutex<Vec<PeerKey>>,
-    /// Options set before the engine came in: (level, name, value).
+    /// Options set before there was an engine: (level, name, value).
     pub options: Mutex<Vec<(i32, i32, i32)>>,
-    /// Of a UDP socket.
+    /// Options of a UDP socket.
     pub marks: Marks,
-    /// Of a TCP socket.
+    /// Options of a TCP socket.
     pub streams: StreamMarks,
-    /// Groups that it listens to in the engine.
+    /// Groups that it has joined in the engine.
     pub groups: Mutex<Vec<Wish>>,
-    /// An address was bound, or is the listener's.
+    /// An address was bound, or inherited from the listener.
     pub bound: AtomicBool,
-    /// Which versions of IP its addresses let it speak.
+    /// The IP versions that its addresses permit.
     pub versions: Versions,
-    /// The port of the connection that was ended, which getsockname(2) goes on telling; 0 for none.
+    /// The port of the ended connection, which getsockname(2) still returns; 0 for none.
     pub last_port: AtomicU16,
-    /// Calls that may wait.
+    /// Calls in progress that may wait.
     pub calls: Calls,
-    /// A connection was ended by connect(2) to no address, which SO_ERROR tells once.
+    /// A connection was ended by connect(2) with AF_UNSPEC, which SO_ERROR reports once.
     pub was_reset: AtomicBool,
-    /// Its numbers stand for no kernel socket of its own.
+    /// Its numbers do not refer to a kernel socket of its own.
     accepted: bool,
     /// The listener that accepted it from the engine.
     pub origin: OnceLock<Weak<Socket>>,
-    /// Of a listener in a forked child: what its inherited connections have in common.
+    /// For a listener in a forked child: shared state of its inherited connections.
     pub service: OnceLock<Weak<Service>>,
     /// A listener that other processes have, which may change its O_NONBLOCK.
     pub is_passed: AtomicBool,
-    /// A listener whose new connections the engine was told to leave to the kernel. It may have them yet,
-    /// where the kernel lacks the address.
+    /// A listener whose new connections the engine was asked to leave to the kernel. The engine may
+    /// still get them if the kernel lacks the address.
     pub is_left: AtomicBool,
-    /// Held while its connection becomes a socket of the kernel's.
+    /// Held while its connection becomes a kernel socket.
     pub passing: Mutex<()>,
-    /// The one that keeps its options, if it has needed one.
+    /// The kernel socket that keeps its options, if it has needed one.
     pub keeper: Mutex<Option<RawFd>>,
     /// Its line in the census.
     pub counted: Counted,
-    /// The line of the connections that the engine brings to a listener.
+    /// The line of connections accepted through the engine.
     pub counted_accepted: Counted,
 }
 
-/// Unwraps a lock whose holder panicked: every value behind these locks is whole between any two
-/// of its assignments.
+/// Unwraps a lock whose holder panicked: every value behind these locks is consistent between any
+/// two of its assignments.
 pub(super) fn held<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Socket {
-    /// A fresh socket under no number yet.
+    /// A new socket without a number.
     pub fn new(v6: bool, stream: bool, nonblocking: bool) -> Self {
         Self {
             v6,
@@ -236,13 +237,13 @@ impl Socket {
         }
     }
 
-    /// One for a connection that a listener has accepted; whether that is `bound` to one address.
+    /// A socket for an accepted connection; `bound`: its listener is bound to one address.
     pub fn accepted(v6: bool, nonblocking: bool, bound: bool) -> Self {
         let bound = AtomicBool::new(bound);
         Self { accepted: true, bound, ..Self::new(v6, true, nonblocking) }
     }
 
-    /// What is left of a connection when it is disconnected.
+    /// The socket that remains when a connection is disconnected.
     pub fn disconnected(&self) -> Self {
         let time = |ns: &AtomicU64| AtomicU64::new(ns.load(Ordering::Relaxed));
         Self {
@@ -269,7 +270,7 @@ impl Socket {
         self.connection.get()
     }
 
-    /// Makes the socket a connection; false if it is one already.
+    /// Makes the socket a connection; false if it already is one.
     pub fn become_connection(&self, endpoint: Endpoint, attachment: Arc<Attachment>) -> bool {
         let (established, disconnected) = (AtomicBool::new(false), OnceLock::new());
         attachment.connections.fetch_add(1, Ordering::Relaxed);
@@ -308,7 +309,7 @@ impl Socket {
         held(self.numbers.lock()).clone()
     }
 
-    /// A number under which the kernel's side can be reached.
+    /// A number of the kernel's side.
     pub fn number(&self) -> Option<RawFd> {
         held(self.numbers.lock()).first().copied()
     }
@@ -317,53 +318,54 @@ impl Socket {
         held(self.numbers.lock()).push(fd);
     }
 
-    /// Forgets a number; true when it was the last.
+    /// Removes a number; true if it was the last one.
     pub fn remove_number(&self, fd: RawFd) -> bool {
         let mut numbers = held(self.numbers.lock());
         numbers.retain(|&number| number != fd);
         numbers.is_empty()
     }
 
-    /// Who watches, locked.
+    /// The watchers, locked.
     pub fn watches(&self) -> Watches<'_> {
         self.watches.lock()
     }
 
-    /// Tells everybody who watches.
+    /// Notifies all watchers.
     pub fn notify(&self, kernel: &'static dyn Kernel) {
         self.watches.notify(kernel);
     }
 
-    /// The face in an engine, while there is any need of it.
+    /// The endpoint in an engine, if there is one.
     pub fn face(&self) -> Option<Datagram> {
         held(self.datagram.read()).clone().filter(|datagram| !self.is_left_behind(datagram))
     }
 
-    /// The engine's part of a listener or a UDP socket, while there is one.
+    /// The engine's side of a listener or UDP socket, while there is one.
     pub fn engine_side(&self) -> Option<(Arc<Endpoint>, Arc<Attachment>)> {
         let listening = || held(self.listening.read()).as_ref()?.engine.clone();
         self.face().map(|face| (face.endpoint, face.attachment)).or_else(listening)
     }
 
-    /// Whether the engine of a face is gone, or serves the port no more, and the kernel's side goes on:
-    /// where there is no peer, or the kernel has it, too. The socket may have yet to be told.
+    /// Whether an endpoint's engine has ended, or no longer serves the port, while the kernel's
+    /// side continues: if there is no peer, or the kernel has it, too. The socket may not know yet.
     pub fn is_left_behind(&self, datagram: &Datagram) -> bool {
         (!datagram.attachment.session.is_alive() || datagram.endpoint.is_revoked())
             && (datagram.peer.is_none() || held(self.peer.lock()).is_some())
     }
 
-    /// Whether a UDP socket has a peer in the engine that the kernel's side lacks, and so brings nothing.
+    /// Whether a UDP socket has a peer in the engine that the kernel's side lacks, which therefore
+    /// receives nothing.
     pub fn has_peer_of_its_own(&self) -> bool {
         self.face().is_some_and(|face| face.peer.is_some()) && held(self.peer.lock()).is_none()
     }
 
-    /// What the engine's side says to one who asks for `asked` (POLL* bits, which are EPOLL*'s too):
-    /// what calls wait for.
+    /// The events on the engine's side among `asked` (POLL* bits, which equal EPOLL*), as calls
+    /// wait for them.
     pub fn engine_bits(&self, asked: u32) -> u32 {
         self.bits_of(asked, false)
     }
 
-    /// The same as poll says it: with what waits in the error queue.
+    /// The same as poll reports it: including the error queue.
     pub fn polled_bits(&self, asked: u32) -> u32 {
         self.bits_of(asked, true)
     }
@@ -383,7 +385,7 @@ impl Socket {
         if self.stream {
             let listening = held(self.listening.read());
             return match listening.as_ref().and_then(|listening| listening.engine.as_ref()) {
-                // A lost engine must not show at the listener: the kernel's side goes on.
+                // A lost engine must not show at the listener: the kernel's side continues.
                 Some((endpoint, _)) => bits(endpoint.readiness_among(among)) & IN_BITS,
                 None if polled && self.was_reset.load(Ordering::Relaxed) => libc::POLLERR as u32,
                 None => 0,
@@ -406,14 +408,14 @@ impl Socket {
         }
     }
 
-    /// The next call on a UDP socket fails with this.
+    /// Sets the error of the next call on a UDP socket.
     pub fn keep_error(&self, error: super::Errno) {
         self.late_error.store(error.raw_os_error(), Ordering::Relaxed);
     }
 
-    /// What [`Self::keep_error`] has kept, once.
+    /// The error set by [`Self::keep_error`], once.
     pub fn take_late_error(&self) -> Option<super::Errno> {
-        // Looked at first, as there is none in nearly every call.
+        // Checked first, because nearly every call has none.
         if self.late_error.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -423,7 +425,7 @@ impl Socket {
         }
     }
 
-    /// Where what the engine has brought ends: of a stream in bytes, of a UDP socket in datagrams.
+    /// End of the received data in the engine: of a stream in bytes, of a UDP socket in datagrams.
     pub fn received_end(&self) -> u64 {
         if let Some(connection) = self.connection() {
             return connection.endpoint.received_end();
@@ -431,25 +433,25 @@ impl Socket {
         held(self.datagram.read()).as_ref().map_or(0, |datagram| datagram.endpoint.received_end())
     }
 
-    /// Whether the kernel has a say in readiness: every socket but connections of the engine.
+    /// Whether readiness depends on the kernel: for every socket but connections of the engine.
     pub fn has_kernel_side(&self) -> bool {
         self.connection().is_none()
     }
 
-    /// Whether the engine has a say in readiness.
+    /// Whether readiness depends on the engine.
     pub fn has_engine_side(&self) -> bool {
         self.connection().is_some()
             || held(self.datagram.read()).is_some()
             || held(self.listening.read()).as_ref().is_some_and(|one| one.engine.is_some())
     }
 
-    /// Whether an address is of the socket's family; of any other the kernel says what is wrong with it.
-    /// UDP over IPv6 takes IPv4's, too.
+    /// Whether an address has the socket's family; for any other the kernel returns the error. UDP
+    /// over IPv6 takes IPv4 addresses, too.
     pub fn suits(&self, to: SocketAddr) -> bool {
         self.v6 == to.is_ipv6() || self.v6 && !self.stream
     }
 
-    /// An address in the form that the program's address family needs.
+    /// An address in the form of the program's address family.
     pub fn dressed(&self, addr: SocketAddr) -> SocketAddr {
         match addr {
             SocketAddr::V4(v4) if self.v6 => {
@@ -465,7 +467,7 @@ pub(super) fn plain(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
 
-/// Whether an address is for the kernel in any case.
+/// Whether an address always belongs to the kernel.
 pub(super) fn is_kernels(ip: IpAddr) -> bool {
     ip.is_loopback()
 }
@@ -473,7 +475,7 @@ pub(super) fn is_kernels(ip: IpAddr) -> bool {
 pub(super) const IN_BITS: u32 = (libc::POLLIN | libc::POLLRDNORM) as u32;
 pub(super) const OUT_BITS: u32 = (libc::POLLOUT | libc::POLLWRNORM) as u32;
 
-/// Readiness as poll and epoll have it.
+/// Readiness as poll and epoll report it.
 fn bits(readiness: Readiness) -> u32 {
     let pairs = [
         (Readiness::IN, IN_BITS),
@@ -492,7 +494,7 @@ fn bits(readiness: Readiness) -> u32 {
     bits
 }
 
-/// A timeout that has passed as soon as it begins: of less than no time.
+/// A timeout that expires at once, for negative values.
 pub(super) const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// A timeout option's value.
@@ -504,7 +506,7 @@ pub(super) fn timeout(ns: &AtomicU64) -> Option<Duration> {
 }
 
 impl Sockets {
-    /// A number of the socket goes; with the last one, the socket.
+    /// A number of the socket is closed; with the last one, the socket is.
     pub(super) fn release_socket(&self, era: &Era, fd: RawFd, socket: &Arc<Socket>, open: bool) {
         if !socket.remove_number(fd) {
             if open {
@@ -525,7 +527,7 @@ impl Sockets {
         if let Some((endpoint, attachment)) = listening.and_then(|listening| listening.engine) {
             attachment.forget(endpoint.id());
             if self.may_share() {
-                // Others may accept from it yet. Fails with the engine alone.
+                // Others may still accept from it. Fails only with the engine.
                 let _ = endpoint.set_option(OptionName::Outlives, 1);
             }
             endpoint.close();
@@ -543,14 +545,14 @@ impl Sockets {
         socket.notify(self.kernel);
     }
 
-    /// A number is about to close while the socket lives on under another. The interests made
-    /// under it live on, too, as they do in the kernel; but the kernel's part of them would be out
-    /// of our reach, and so goes by a number of the layer's own from now on.
+    /// A number is about to be closed while the socket is open under another. The interests made
+    /// under it continue, as they do in the kernel. The layer could not change their kernel part
+    /// any more, so that gets a hidden number from now on.
     fn keep_interests(&self, era: &Era, socket: &Socket, fd: RawFd) {
         let watches = socket.watches().clone();
         for watch in watches {
             let Watch::Epoll(epoll, interest) = watch else { continue };
-            // One that was inherited is its maker's, who has the number yet.
+            // An inherited one belongs to its creator, which still has the number.
             let is_ours = interest.fd() == fd && !interest.is_inherited();
             if !is_ours || !interest.is_in_kernel_as(fd) {
                 continue;
@@ -567,14 +569,14 @@ impl Sockets {
         }
     }
 
-    /// A second number of a socket, of the layer's own.
+    /// A hidden second number of a socket.
     pub(super) fn hidden_copy(&self, era: &Era, fd: RawFd) -> Result<RawFd, Errno> {
         let hidden = self.kernel.duplicate(fd, OUT_OF_THE_WAY, true)?;
         self.hide(era, hidden);
         Ok(hidden)
     }
 
-    /// An interest made under a number that is closed could not be kept.
+    /// An interest made under a closed number could not be kept.
     pub(super) fn notice_lost_interest(&self, fd: RawFd, error: Errno) {
         self.notice(Notice::InterestLost, || {
             format!(
@@ -585,7 +587,7 @@ impl Sockets {
         });
     }
 
-    /// Closes the number that the layer kept for the kernel's part of an interest, if it did.
+    /// Closes the hidden number of an interest's kernel part, if there is one.
     pub(super) fn unhide(&self, interest: &Interest, number: RawFd) {
         if number != interest.fd()
             && let Some(era) = self.era()
@@ -595,7 +597,7 @@ impl Sockets {
         }
     }
 
-    /// Ends the epoll interests in a socket; the kernel's own registrations too, where the last
+    /// Ends the epoll interests in a socket, including the kernel's registrations if the last
     /// number is still `open` and they would otherwise stay.
     pub(super) fn drop_interests(&self, socket: &Socket, open: bool) {
         let mut gone = Vec::new();
@@ -611,7 +613,7 @@ impl Sockets {
                 if open && !interest.is_inherited() {
                     let event = super::EpollEvent::default();
                     let del = libc::EPOLL_CTL_DEL;
-                    // It may have been deleted already, or the set closed: both are as well.
+                    // It may have been deleted already, or the set closed: both are fine.
                     let _ = self.kernel.epoll_ctl(epoll.number(), del, number, event);
                 }
                 self.unhide(&interest, number);
@@ -619,13 +621,13 @@ impl Sockets {
         }
     }
 
-    /// Ends the layer's part of all epoll interests in a socket that goes to the kernel; the
+    /// Ends the layer's part of all epoll interests in a socket that is left to the kernel; the
     /// kernel's registrations stay.
     pub(super) fn forget_interests(&self, socket: &Socket) {
         self.drop_interests(socket, false);
     }
 
-    /// Takes a socket that has become the engine's out of the kernel's epoll sets.
+    /// Removes a socket that has become the engine's from the kernel's epoll sets.
     pub(super) fn leave_kernel_epolls(&self, socket: &Socket) {
         let watches = socket.watches().clone();
         for watch in watches {
@@ -663,7 +665,7 @@ impl Sockets {
             if !socket.stream {
                 return self.shut_datagrams(&socket, fd, how);
             }
-            // A listener that is to receive no more listens no more, until listen is called anew.
+            // A listener with receiving shut down stops listening, until listen is called again.
             if socket.is_listening() && matches!(how, libc::SHUT_RD | libc::SHUT_RDWR) {
                 self.stop_listening(era, &socket, fd);
             }
@@ -681,7 +683,8 @@ impl Sockets {
         } else if endpoint.is_connected() {
             endpoint.shutdown(how).inspect(|()| socket.shut.shut(how.into()))
         } else {
-            // As the kernel gives up what is being opened, in whichever direction it is shut down.
+            // As the kernel drops a connection being opened, in whichever direction it is shut
+            // down.
             self.disconnect(era, &socket, connection, Errno::CONNRESET)
         };
         socket.notify(self.kernel);

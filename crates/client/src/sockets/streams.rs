@@ -1,9 +1,9 @@
-//! What a program wants of a socket beside its bytes: control messages with what it reads, and reports
-//! of what became of what it wrote (the error queue).
+//! Data beside a stream's bytes: control messages with received bytes, and reports about sent bytes
+//! (the error queue).
 //!
-//! MSG_ZEROCOPY is taken and the bytes are copied, as the kernel does on links that cannot gather: the
-//! report is there when the call returns, and says that they were copied. A segment holds no more pieces of
-//! such a call than the kernel's.
+//! MSG_ZEROCOPY is accepted and the bytes are copied, as the kernel does on links that cannot
+//! gather: the report is there when the call returns, and says that they were copied. As in the
+//! kernel, a segment holds a limited number of pieces of such a call.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -20,7 +20,7 @@ use crate::errors::scatter;
 use crate::{Endpoint, Kind, OptionName};
 
 bitflags::bitflags! {
-    /// What a program has asked for.
+    /// Requested options.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(super) struct Asked: u32 {
         /// TCP_INQ.
@@ -30,11 +30,12 @@ bitflags::bitflags! {
         /// SO_TIMESTAMP, or SO_TIMESTAMPNS with the next.
         const TIME = 4;
         const NANOSECONDS = 8;
-        /// The last of these or of SO_TIMESTAMPING by its name of 2019: messages have that of theirs.
+        /// The last of these or of SO_TIMESTAMPING was set by its name of 2019: messages have the
+        /// type of that name.
         const NEW_NAMES = 16;
         /// SO_TIMESTAMPING with SOF_TIMESTAMPING_SOFTWARE and RX_SOFTWARE.
         const TIMES = 32;
-        /// The time of what was read last is remembered (SIOCGSTAMP).
+        /// The arrival time of the last data read is remembered (SIOCGSTAMP).
         const LAST = 64;
     }
 }
@@ -51,16 +52,17 @@ pub(super) mod timestamping {
     pub const OPT_TSONLY: u32 = 1 << 11;
     pub const OPT_STATS: u32 = 1 << 12;
     pub const OPT_ID_TCP: u32 = 1 << 16;
-    /// Those that Linux 6.18 knows.
+    /// Those known to Linux 6.18.
     pub const KNOWN: u32 = (1 << 19) - 1;
-    /// Those that a call may say anew for its bytes.
+    /// Those that a call may set for its bytes.
     pub const RECORDS: u32 = 1 | TX_SOFTWARE | TX_SCHED | TX_ACK | 1 << 18;
 }
 
-/// A report in the error queue that this side has made.
+/// A report in the error queue made by the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
-    /// The bytes of the calls with these numbers, the last included, are the program's again.
+    /// The bytes of the calls with these numbers, the last one included, can be reused by the
+    /// program.
     Zerocopy { first: u32, last: u32 },
 }
 
@@ -72,7 +74,7 @@ struct Reports {
 }
 
 impl Reports {
-    /// The kernel's skb_zerocopy_notify_extend: reports in a row are one.
+    /// The kernel's skb_zerocopy_notify_extend: consecutive reports are merged.
     fn add_zerocopy(&mut self) {
         let call = self.next_call;
         self.next_call = call.wrapping_add(1);
@@ -83,14 +85,14 @@ impl Reports {
     }
 }
 
-/// A socket's part of this.
+/// The options of one socket.
 #[derive(Debug, Default)]
 pub(super) struct StreamMarks {
     asked: AtomicU32,
     /// SO_TIMESTAMPING.
     timestamping: AtomicU32,
-    /// Where the count begins by which reports name bytes; of a UDP socket the number of the datagram
-    /// that is told of next.
+    /// Start of the count by which reports name bytes; of a UDP socket the number of the next
+    /// datagram with a report.
     pub count_from: AtomicU64,
     /// SIOCGSTAMP: see [`Last`](super::times::Last).
     pub last: Last,
@@ -99,7 +101,7 @@ pub(super) struct StreamMarks {
 }
 
 impl StreamMarks {
-    /// What is on.
+    /// The options that are on.
     #[inline]
     pub fn asked(&self) -> Asked {
         Asked::from_bits_truncate(self.asked.load(Ordering::Relaxed))
@@ -112,7 +114,7 @@ impl StreamMarks {
         };
     }
 
-    /// SO_TIMESTAMP and SO_TIMESTAMPNS, which replace each other.
+    /// Sets SO_TIMESTAMP or SO_TIMESTAMPNS, which replace each other.
     pub fn ask_time(&self, how: Asked, on: bool) {
         self.ask(Asked::TIME | Asked::NANOSECONDS, false);
         if on {
@@ -143,7 +145,7 @@ impl StreamMarks {
         self.timestamping.load(Ordering::Relaxed)
     }
 
-    /// Sets them; the count begins anew when it begins to be wanted.
+    /// Sets them; the count restarts when it is first needed.
     pub fn set_timestamping(&self, flags: u32, endpoint: Option<&Endpoint>, new_name: bool) {
         use timestamping::{OPT_ID, OPT_ID_TCP, RX_SOFTWARE, SOFTWARE};
         let before = self.timestamping.swap(flags, Ordering::Relaxed);
@@ -159,14 +161,14 @@ impl StreamMarks {
         self.ask(Asked::NEW_NAMES, new_name);
     }
 
-    /// Whether the engine is to remember when bytes came.
+    /// Whether the engine must record arrival times.
     pub fn wants_arrivals(&self, of: Kind) -> bool {
-        // What is asked for streams needs no memory of the last.
+        // For streams the last arrival time is not needed.
         let last = if of == Kind::Datagram { Asked::LAST } else { Asked::empty() };
         self.asked().intersects(Asked::TIME | Asked::TIMES | last)
     }
 
-    /// Tells a UDP socket's fresh face whether the engine is to remember when datagrams come.
+    /// Passes a new endpoint of a UDP socket whether the engine must record arrival times.
     pub fn apply(&self, face: &Endpoint) -> Result<(), Errno> {
         match self.wants_arrivals(Kind::Datagram) {
             true => face.set_option(OptionName::ReceiveStamps, 1),
@@ -174,8 +176,8 @@ impl StreamMarks {
         }
     }
 
-    /// What is asked about the last byte of a call whose control messages say `anew`: the bits of a
-    /// [`Stamp`](crate::Stamp).
+    /// The reports requested for the last byte of a call, whose control messages set `anew`: the
+    /// bits of a [`Stamp`](crate::Stamp).
     #[inline]
     pub fn stamps(&self, anew: Option<u32>) -> u8 {
         use timestamping::{RECORDS, TX_ACK, TX_SCHED, TX_SOFTWARE};
@@ -189,12 +191,12 @@ impl StreamMarks {
             | u8::from(flags & TX_ACK != 0) << 2
     }
 
-    /// Whether a report of this side's waits: what poll shows as an error.
+    /// Whether there is a report of the layer, which poll shows as an error.
     pub fn has_reports(&self) -> bool {
         self.has_reports.load(Ordering::Acquire)
     }
 
-    /// How many pieces of a call's bytes share a segment at the most; 0 for any number.
+    /// Maximum pieces of a call's bytes in a segment; 0 for any number.
     pub fn pieces_of_segment(&self, flags: i32) -> usize {
         /// MAX_SKB_FRAGS.
         const PIECES_MAX: usize = 17;
@@ -202,7 +204,7 @@ impl StreamMarks {
         if gathers { PIECES_MAX } else { 0 }
     }
 
-    /// A call with MSG_ZEROCOPY has taken bytes. Whether somebody is to be told.
+    /// A call with MSG_ZEROCOPY has taken bytes. Returns whether to notify watchers.
     pub fn add_zerocopy(&self) -> bool {
         if !self.asked().contains(Asked::ZEROCOPY) {
             return false;
@@ -223,8 +225,8 @@ impl StreamMarks {
     }
 }
 
-/// recvmsg(2) with MSG_ERRQUEUE on a connection; asking for it never waits. What the engine tells of
-/// bytes comes without the packet, also where OPT_TSONLY does not ask for that.
+/// recvmsg(2) with MSG_ERRQUEUE on a connection; never waits. The engine's reports come without the
+/// packet, even without OPT_TSONLY.
 pub(super) fn receive_report(
     socket: &Socket,
     connection: &Connection,
@@ -246,7 +248,7 @@ pub(super) fn receive_report(
             if flags & timestamping::SOFTWARE != 0 {
                 out.put_statistics(&statistics);
             }
-            // As in the kernel, whose report is made of them.
+            // As in the kernel, whose report consists of them.
             len = scatter(&statistics, bufs);
             cut = if len < statistics.len() { libc::MSG_TRUNC } else { 0 };
         }
@@ -270,7 +272,7 @@ pub(super) fn by_calendar(kernel: &dyn Kernel, at_ns: u64) -> u64 {
     kernel.calendar_ns().saturating_sub(ago)
 }
 
-/// What goes with `len` bytes that were read, or looked at.
+/// Control messages for `len` bytes that were read or peeked.
 #[inline]
 pub(super) fn said_with(
     socket: &Socket,

@@ -1,4 +1,4 @@
-//! What each descriptor number stands for: an array of slots in chunks made when first needed.
+//! The object of each descriptor number: an array of slots in chunks allocated when first needed.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use super::socket::Socket;
 const CHUNK_SLOTS: usize = 1024;
 const CHUNKS: usize = 1024;
 
-/// What a number stands for.
+/// The object of a number.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// A socket that is or may become the engine's.
     Socket(Arc<Socket>),
     /// An epoll set.
     Epoll(Arc<Epoll>),
-    /// A descriptor of the layer's own.
+    /// A descriptor of the layer.
     Internal,
     /// A connection inherited from the parent process.
     Foreign(Inherited),
@@ -38,7 +38,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// Whether it is a connection that only a socket of the kernel's can be used for, and has none yet: one
+    /// Whether it is a connection that can only be used as a kernel socket, and has none yet: one
     /// that was inherited, or one that an heir uses.
     pub fn is_elsewhere(&self) -> bool {
         match self {
@@ -57,28 +57,28 @@ const INTERNAL: u8 = 2;
 
 #[derive(Default)]
 struct Slot {
-    /// Mirrors the entry, so that the usual question costs one load.
+    /// Mirrors the entry, so that the common check costs one load.
     kind: AtomicU8,
-    /// When the entry was last known to stand for its number, in milliseconds of a coarse clock.
+    /// When the entry was last compared with the kernel, in milliseconds of a coarse clock.
     verified_ms: AtomicU32,
-    /// Counts entries, so that a verdict on one cannot hit the next.
+    /// Counts entries, so that a result for one cannot apply to the next.
     generation: AtomicU32,
-    /// What the kernel says the number stands for; 0 when that is unknown.
+    /// The identity of the number's object in the kernel; 0 if unknown.
     identity: AtomicU64,
-    /// Whether the entry is in the census already, where that is not the socket's to know.
+    /// Whether the entry is already in the census, if the socket does not know.
     counted: AtomicBool,
     entry: RwLock<Option<Entry>>,
 }
 
-/// An entry as it was when its number was compared with the kernel.
+/// An entry at the time when its number was compared with the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Suspect {
     generation: u32,
-    /// What the number stood for when the entry was made.
+    /// The identity when the entry was made.
     pub identity: u64,
 }
 
-/// How long a verdict on an entry holds, milliseconds.
+/// How long a comparison is valid, milliseconds.
 const VERDICT_MS: u32 = 10;
 
 /// A number beyond the table.
@@ -88,7 +88,7 @@ pub(super) struct Beyond;
 /// The array.
 pub(super) struct Table {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
-    /// When a thread last came back from sleeping in the layer; verdicts from before are void.
+    /// When a thread last returned from sleeping in the layer; earlier comparisons are invalid.
     slept_ms: AtomicU32,
 }
 
@@ -104,18 +104,18 @@ impl Table {
         self.chunks.get(index / CHUNK_SLOTS)?.get()?.get(index % CHUNK_SLOTS)
     }
 
-    /// Whether anything stands under a number. Negative numbers are beyond the table.
+    /// Whether a number has an entry. Negative numbers are beyond the table.
     #[inline]
     pub fn tracks(&self, fd: RawFd) -> bool {
         self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) != EMPTY)
     }
 
-    /// Whether a number is the layer's own.
+    /// Whether a number belongs to the layer.
     pub fn is_internal(&self, fd: RawFd) -> bool {
         self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) == INTERNAL)
     }
 
-    /// Looks at an entry while it is held in place.
+    /// Calls `look` with an entry while it is locked.
     #[inline]
     pub fn with<T>(&self, fd: RawFd, look: impl FnOnce(&Entry) -> T) -> Option<T> {
         let slot = self.slot(fd)?;
@@ -126,13 +126,13 @@ impl Table {
         entry.as_ref().map(look)
     }
 
-    /// A thread slept until now: other threads had time to close numbers.
+    /// A thread has slept until now: other threads had time to close numbers.
     pub fn on_sleep(&self, now_ms: u32) {
         self.slept_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// The entry under a number if it has to be compared with the kernel: it has not been for 10 ms, or
-    /// not since a thread slept. It counts as compared from here on.
+    /// The entry of a number if it must be compared with the kernel: it has not been for 10 ms, or
+    /// since a thread slept. It counts as compared from here on.
     #[inline]
     pub fn suspect(&self, fd: RawFd, now_ms: u32) -> Option<Suspect> {
         let slot = self.slot(fd)?;
@@ -149,31 +149,31 @@ impl Table {
         (identity != 0).then_some(Suspect { generation, identity })
     }
 
-    /// The entry under a number counts as compared.
+    /// Marks the entry of a number as compared.
     pub fn confirm(&self, fd: RawFd, now_ms: u32) {
         if let Some(slot) = self.slot(fd) {
             slot.verified_ms.store(now_ms, Ordering::Relaxed);
         }
     }
 
-    /// What the kernel said that a number stands for when its entry was made; 0 when unknown.
+    /// The identity of a number when its entry was made; 0 if unknown.
     pub fn identity(&self, fd: RawFd) -> u64 {
         self.slot(fd).map_or(0, |slot| slot.identity.load(Ordering::Acquire))
     }
 
-    /// Whether the entry under a number has yet to be counted. It counts as counted from here on.
+    /// Whether the entry of a number was not counted yet. It counts as counted from here on.
     pub fn is_first_count(&self, fd: RawFd) -> bool {
         self.slot(fd).is_some_and(|slot| !slot.counted.swap(true, Ordering::Relaxed))
     }
 
-    /// Notes what a number stands for.
+    /// Sets the identity of a number.
     pub fn identify(&self, fd: RawFd, identity: u64) {
         if let Some(slot) = self.slot(fd) {
             slot.identity.store(identity, Ordering::Release);
         }
     }
 
-    /// Puts an entry in place of a number that stands for `identity`, and gives back what was there.
+    /// Stores the entry of a number that refers to `identity`, and returns the previous one.
     pub fn put(&self, fd: RawFd, entry: Entry, identity: u64) -> Result<Option<Entry>, Beyond> {
         let index = usize::try_from(fd).map_err(|_| Beyond)?;
         let chunk = self.chunks.get(index / CHUNK_SLOTS).ok_or(Beyond)?;
@@ -189,8 +189,8 @@ impl Table {
         Ok(before)
     }
 
-    /// Puts another entry in the place of one that is as it must be, which it gives back; `with` gives it
-    /// and what the number then stands for, and is called while nobody else can change the place.
+    /// Replaces an entry that satisfies a condition, and returns it; `with` returns the new entry
+    /// and the number's new identity, and is called while the slot is locked.
     pub fn exchange(
         &self,
         fd: RawFd,
@@ -227,7 +227,7 @@ impl Table {
         place.take()
     }
 
-    /// Numbers in a range under which something stands, in order.
+    /// Numbers in a range with an entry, in order.
     pub fn occupied(&self, first: u32, last: u32) -> Vec<RawFd> {
         let mut found = Vec::new();
         self.each_occupied(|fd, _| {
@@ -238,8 +238,8 @@ impl Table {
         found
     }
 
-    /// In a forked child, where no other thread lives: every entry whose lock was free at the fork
-    /// (`None` for the others), by number.
+    /// In a forked child, which has no other thread: calls `each` with every entry whose lock was
+    /// free at the fork (`None` for the others), by number.
     pub fn inherited(&self, mut each: impl FnMut(RawFd, Option<&Entry>)) {
         self.each_occupied(|fd, slot| match slot.entry.try_read() {
             Ok(entry) => each(fd, entry.as_ref()),
@@ -247,7 +247,7 @@ impl Table {
         });
     }
 
-    /// The numbers of the layer's own. Allocates nothing and takes no lock.
+    /// Calls `each` with the layer's numbers. Allocates nothing and takes no lock.
     pub fn internal(&self, mut each: impl FnMut(RawFd)) {
         self.each_occupied(|fd, slot| {
             if slot.kind.load(Ordering::Acquire) == INTERNAL {

@@ -1,4 +1,4 @@
-//! When a UDP socket's datagrams come and go: SO_TIMESTAMP and its kin, and SIOCGSTAMP.
+//! Timestamps of a UDP socket's datagrams: SO_TIMESTAMP and the like, and SIOCGSTAMP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -13,12 +13,12 @@ use crate::{DatagramFlags, ErrorReceived, OptionName, Outgoing, Session};
 
 const SOCKET: i32 = libc::SOL_SOCKET;
 
-/// Nothing that the engine has brought was read last: the kernel's side knows.
+/// The last data read came from the kernel's side, which knows its time.
 const KERNELS: i64 = -1;
-/// What was read last came while nobody asked for times.
+/// The last data read arrived before timestamps were requested.
 const UNKNOWN: i64 = 0;
 
-/// When what was read last came (SIOCGSTAMP), nanoseconds since 1970, or one of these.
+/// Arrival time of the last data read (SIOCGSTAMP), nanoseconds since 1970, or one of these.
 #[derive(Debug)]
 pub(super) struct Last(AtomicI64);
 
@@ -35,13 +35,13 @@ impl Last {
         }
     }
 
-    /// The kernel's side has brought what was read last.
+    /// The last data read came from the kernel's side.
     pub fn leave_to_kernel(&self) {
         self.note(KERNELS);
     }
 }
 
-/// Says when a datagram came, as __sock_recv_timestamp does it.
+/// Adds the arrival time of a datagram, as __sock_recv_timestamp does.
 pub(super) fn put_arrival(
     socket: &Socket,
     at_ns: Option<u64>,
@@ -50,14 +50,14 @@ pub(super) fn put_arrival(
 ) {
     let asked = socket.streams.asked();
     if !asked.intersects(Asked::TIME | Asked::TIMES | Asked::LAST) {
-        // Only the first without a time is remembered.
+        // Only the first without a time is recorded.
         if socket.streams.last.0.load(Ordering::Relaxed) == KERNELS {
             socket.streams.last.note(UNKNOWN);
         }
         return;
     }
     let at = match at_ns {
-        // It came before anybody asked.
+        // It arrived before timestamps were requested.
         None if asked.contains(Asked::TIME) => Some(kernel.calendar_ns()),
         at_ns => at_ns.map(|at| by_calendar(kernel, at)),
     };
@@ -67,8 +67,8 @@ pub(super) fn put_arrival(
     }
 }
 
-/// What is to be told of a datagram that is sent, by the socket's options or by what its control
-/// messages say; whether it has a number by the socket's count.
+/// The reports to request for a datagram being sent, by the socket's options or by its control
+/// messages; whether it has a number in the socket's count.
 pub(super) fn ask_about(
     socket: &Socket,
     outgoing: &mut Outgoing,
@@ -89,7 +89,7 @@ pub(super) fn ask_about(
     Ok(is_asked && flags & OPT_ID != 0 && wishes.number.is_none())
 }
 
-/// Says when something in the error queue came or was sent.
+/// Adds the time of an entry in the error queue.
 pub(super) fn put_told(
     socket: &Socket,
     at_ns: Option<u64>,
@@ -110,9 +110,9 @@ pub(super) fn put_told(
     }
 }
 
-/// Says what recvmsg with MSG_ERRQUEUE has of a datagram that was sent. From where and through which
-/// interface is known by the packet, and told as the kernel does it (ipv4_datagram_support_cmsg, which
-/// IPv6 has without OPT_CMSG).
+/// Adds the control messages of recvmsg with MSG_ERRQUEUE for a sent datagram. Source and interface
+/// are taken from the packet, and added as in the kernel (ipv4_datagram_support_cmsg, which IPv6
+/// has without OPT_CMSG).
 pub(super) fn put_sent(
     socket: &Socket,
     session: &Session,
@@ -128,7 +128,7 @@ pub(super) fn put_sent(
     out.put_stamp(socket.v6, error.report.code, error.report.info, offender);
 }
 
-/// What the headers of a packet say that was sent, from its Ethernet header on.
+/// Parses the headers of a sent packet, from its Ethernet header on.
 fn quoted(error: &ErrorReceived, session: &Session) -> Option<Arrival> {
     let (link, rest) = error.payload.split_first_chunk::<14>()?;
     let port_at = |at: usize| {
@@ -155,8 +155,8 @@ fn quoted(error: &ErrorReceived, session: &Session) -> Option<Arrival> {
 }
 
 impl Sockets {
-    /// SIOCGSTAMP and SIOCGSTAMPNS: when what was read last came, nanoseconds since 1970. From the first
-    /// time on that is remembered.
+    /// SIOCGSTAMP and SIOCGSTAMPNS: arrival time of the last data read, nanoseconds since 1970.
+    /// From the first call on it is recorded.
     pub fn last_arrival(&self, fd: RawFd) -> Verdict<u64> {
         let socket = match self.called(fd) {
             Ok(Some(socket)) => socket,
@@ -173,7 +173,7 @@ impl Sockets {
         let marks = &socket.streams;
         if !marks.asked().contains(Asked::LAST) {
             marks.ask(Asked::LAST, true);
-            // What setting this option leaves behind when it is taken back.
+            // Setting and clearing this option has a lasting effect.
             let is_new = marks.asked().contains(Asked::NEW_NAMES);
             let name = if is_new { SO_TIMESTAMP_NEW } else { libc::SO_TIMESTAMP };
             let face = held(socket.datagram.read());

@@ -16,17 +16,17 @@ use super::{Era, Errno, Received, Sockets, Verdict};
 use crate::memory::{self, Access};
 use crate::{Readiness, Wish};
 
-/// Most bytes that are counted at once.
+/// Maximum bytes counted at once.
 const COUNTED_MAX: usize = 1 << 24;
 
-/// A connection's bytes that wait for something.
+/// The queues of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// To be read.
+    /// Received, unread bytes.
     Unread,
-    /// Written and not acknowledged.
+    /// Written, unacknowledged bytes.
     Unacknowledged,
-    /// Of these, not yet sent.
+    /// Written, unsent bytes.
     Unsent,
 }
 
@@ -34,7 +34,7 @@ impl Queue {
     /// linux/sockios.h; not in the libc crate.
     pub const SIOCOUTQNSD: u64 = 0x894b;
 
-    /// The one that a request of ioctl(2) asks for; TIOCINQ and TIOCOUTQ are SIOCINQ and SIOCOUTQ.
+    /// The queue of an ioctl(2) request; TIOCINQ and TIOCOUTQ are SIOCINQ and SIOCOUTQ.
     pub fn asked_by(request: u64) -> Option<Self> {
         match request {
             libc::FIONREAD => Some(Self::Unread),
@@ -77,7 +77,7 @@ struct StreamRead<'a, 'b> {
 
 /// What a first, non-blocking try came to.
 enum Tried<T> {
-    /// The slow way: it would block, has flags, or is no connection.
+    /// The slow path: it would block, has flags, or is not a connection.
     Slow(&'static Era, Call),
     Verdict(Verdict<T>),
 }
@@ -126,7 +126,7 @@ impl Sockets {
         self.send_with(fd, &SendMessage { bufs, control: &[], flags, to })
     }
 
-    /// sendmsg(2): with control messages, which say something of datagrams.
+    /// sendmsg(2): with control messages, which apply to datagrams.
     #[inline]
     pub fn send_with(&'static self, fd: RawFd, message: &SendMessage<'_>) -> Verdict<usize> {
         let SendMessage { bufs, control, flags, .. } = *message;
@@ -147,7 +147,8 @@ impl Sockets {
         self.where_it_is(fd, verdict)
     }
 
-    /// A call on a connection that another process has made the kernel's meanwhile goes on there.
+    /// A call on a connection that another process has moved to the kernel meanwhile is repeated
+    /// there.
     #[inline]
     pub(super) fn where_it_is<T>(&self, fd: RawFd, verdict: Verdict<T>) -> Verdict<T> {
         match verdict {
@@ -160,8 +161,8 @@ impl Sockets {
         }
     }
 
-    /// Tries a plain transfer on a connection at once, without taking hold of its socket. `first`
-    /// learns whether the call may wait; what it gives `None` for goes the slow way.
+    /// Attempts a plain transfer on a connection without taking a reference to its socket. `first`
+    /// is passed whether the call may wait; if it returns `None`, the slow path is taken.
     #[inline]
     fn try_connection<T>(
         &'static self,
@@ -181,14 +182,14 @@ impl Sockets {
                 }
             }
             Entry::Epoll(_) => Some(Tried::Verdict(Verdict::Kernel)),
-            // Told why once the entry is let go.
+            // The error is determined after the entry is unlocked.
             Entry::Internal | Entry::Foreign(_) => None,
         });
         match tried {
             None => Tried::Verdict(Verdict::Kernel),
             Some(Some(tried)) => tried,
             Some(None) => {
-                // One that its holder has just made the kernel's goes on there.
+                // A connection that its holder has just moved to the kernel continues there.
                 let error = self.called(fd).err();
                 Tried::Verdict(error.map_or(Verdict::Kernel, |error| Verdict::Done(Err(error))))
             }
@@ -228,8 +229,8 @@ impl Sockets {
         self.receive_datagram(call, bufs, control, flags)
     }
 
-    /// recv(2) with MSG_TRUNC, by which a stream's bytes are taken, or with MSG_PEEK counted, and not given:
-    /// there need be no place for them. Other sockets are the kernel's, or [`Self::receive`]'s.
+    /// recv(2) with MSG_TRUNC, which discards a stream's bytes, or with MSG_PEEK counts them: no
+    /// buffer is needed. Other sockets are handled by the kernel, or by [`Self::receive`].
     pub fn discard(&'static self, fd: RawFd, want: usize, flags: i32) -> Verdict<usize> {
         let (era, socket) = match (self.era(), self.entered(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
@@ -258,7 +259,7 @@ impl Sockets {
         let SocketCall { era, socket, .. } = call;
         let wait = may_wait(socket, flags);
         let peek = flags & libc::MSG_PEEK != 0;
-        // What has to be there before the call returns, if it may wait.
+        // The minimum before the call returns, if it may wait.
         let least = match flags & libc::MSG_WAITALL != 0 {
             true => want,
             false => want.min(usize::try_from(connection.endpoint.low_water()).unwrap_or(want)),
@@ -277,7 +278,7 @@ impl Sockets {
             };
             match outcome {
                 Ok(0) => return Ok(total),
-                // What is looked at comes again: no more of it means that the stream has ended.
+                // Peeked data is seen again: if there is no more of it, the stream has ended.
                 Ok(count) if peek && (!wait || count >= least || count <= seen) => {
                     return Ok(count);
                 }
@@ -314,7 +315,7 @@ impl Sockets {
         let SendMessage { bufs, control, flags, to } = *message;
         if let Some(connection) = socket.connection() {
             if flags & libc::MSG_FASTOPEN != 0 && !connection.endpoint.awaits_data() {
-                // As in the kernel: with the first that finds it standing, the connect is over.
+                // As in the kernel: the first call that finds it established completes the connect.
                 let outcome = if connection.established.load(Ordering::Relaxed) {
                     Err(Errno::ISCONN)
                 } else if connection.is_opened() {
@@ -348,7 +349,7 @@ impl Sockets {
         }
     }
 
-    /// Reports what MSG_ZEROCOPY has sent, if it has.
+    /// Adds the report of MSG_ZEROCOPY, if it was used.
     fn reported(&self, socket: &Socket, flags: i32, sent: Verdict<usize>) -> Verdict<usize> {
         if flags & libc::MSG_ZEROCOPY != 0
             && matches!(sent, Verdict::Done(Ok(count)) if count > 0)
@@ -359,7 +360,7 @@ impl Sockets {
         sent
     }
 
-    /// MSG_FASTOPEN: connects, and the data goes with the SYN where it can.
+    /// MSG_FASTOPEN: connects; the SYN carries the data if possible.
     fn send_fast(
         &'static self,
         call: SocketCall<'_>,
@@ -401,7 +402,7 @@ impl Sockets {
         let wish = Wish { stamps, slices, ..wish(flags, wait) };
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut total = 0;
-        // A call that may wait tells how the handshake went, as the kernel's.
+        // A call that may wait returns the result of the handshake, as in the kernel.
         let awaits_data = connection.endpoint.awaits_data();
         let opens = wait && awaits_data;
         if awaits_data && want == 0 {
@@ -415,7 +416,7 @@ impl Sockets {
         let deadline = Deadline::after(self.kernel, timeout(&socket.send_timeout_ns));
         loop {
             let outcome = if awaits_data && !wait {
-                // No more than goes with the SYN, as in the kernel.
+                // No more than fits into the SYN, as in the kernel.
                 let room = connection.endpoint.opening_room();
                 return write(connection, &beginning(bufs, room), flags, wish);
             } else if total == 0 {
@@ -458,7 +459,7 @@ impl Sockets {
         Verdict::Done(Ok(connection.endpoint.is_at_mark()))
     }
 
-    /// recvmmsg(2) had taken messages when it failed: of a UDP socket the next call tells why.
+    /// recvmmsg(2) failed after some messages: the next call on a UDP socket returns the error.
     pub fn keep_error(&self, fd: RawFd, error: Errno) {
         if let Ok(Some(socket)) = self.called(fd)
             && !socket.stream
@@ -469,8 +470,8 @@ impl Sockets {
         }
     }
 
-    /// FIONREAD (SIOCINQ), SIOCOUTQ and SIOCOUTQNSD. Of a UDP socket FIONREAD tells how long the datagram
-    /// is that would be read next, which is the engine's where it has one.
+    /// FIONREAD (SIOCINQ), SIOCOUTQ and SIOCOUTQNSD. For a UDP socket FIONREAD returns the length
+    /// of the datagram that would be read next: the engine's, if it has one.
     pub fn queued(&self, fd: RawFd, queue: Queue) -> Verdict<usize> {
         let socket = match self.called(fd) {
             Ok(Some(socket)) => socket,
@@ -498,7 +499,7 @@ impl Sockets {
     }
 }
 
-/// Flags that a plain transfer takes: SIGPIPE is the caller's.
+/// Flags of a plain transfer: SIGPIPE is the caller's.
 const QUIET: i32 = libc::MSG_NOSIGNAL
     | libc::MSG_DONTWAIT
     | libc::MSG_MORE
@@ -510,7 +511,7 @@ pub(super) fn may_wait(socket: &Socket, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT == 0 && !socket.is_nonblocking()
 }
 
-/// Writes with what the flags wish for.
+/// Writes with the flags' parameters.
 #[inline]
 fn write(
     connection: &Connection,
@@ -524,7 +525,7 @@ fn write(
     connection.endpoint.write_stamped(bufs, wish)
 }
 
-/// What a call's flags wish for; one that waits goes on until all is taken.
+/// The parameters in a call's flags; a call that waits continues until all is taken.
 fn wish(flags: i32, waits: bool) -> Wish {
     let (more, ends_record) = (flags & libc::MSG_MORE != 0, flags & libc::MSG_EOR != 0);
     Wish { more, ends_record, stamps_part: !waits, ..Wish::default() }
@@ -551,7 +552,7 @@ fn receive_urgent(
     Ok(Received { len: 1, flags: libc::MSG_OOB, ..Received::default() })
 }
 
-/// MSG_TRUNC on a stream: takes what there is, up to the urgent mark, without giving it.
+/// MSG_TRUNC on a stream: discards the available bytes, up to the urgent mark.
 fn discard(connection: &Connection, want: usize) -> Result<usize, Errno> {
     let mut scrap = [0_u8; 4096];
     let there = usize::try_from(connection.endpoint.readable_bytes()).unwrap_or(usize::MAX);
@@ -568,7 +569,7 @@ fn discard(connection: &Connection, want: usize) -> Result<usize, Errno> {
     }
 }
 
-/// The parts after the first `skip` bytes. The program's own array must stay as it is.
+/// The parts after the first `skip` bytes. The program's own array must not be modified.
 fn rest_mut<'a>(bufs: &'a mut [IoSliceMut<'_>], mut skip: usize) -> Vec<IoSliceMut<'a>> {
     let mut parts = Vec::with_capacity(bufs.len());
     for buf in bufs {

@@ -1,5 +1,5 @@
-//! Which versions of IP a socket of IPv6 speaks. The kernel answers by the address that the socket has: a
-//! mapped one keeps it from IPv6, any other from IPv4.
+//! IP versions usable on an IPv6 socket. The kernel decides by the socket's address: an IPv4-mapped
+//! one excludes IPv6, any other excludes IPv4.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,17 +9,17 @@ use super::Errno;
 const BOTH: u8 = 0;
 /// Bound to a mapped address.
 const V4: u8 = 1;
-/// Bound to an address of IPv6.
+/// Bound to an IPv6 address.
 const V6: u8 = 2;
-/// Not bound to an address, and connected to a mapped one.
+/// Not bound to an address, and connected to an IPv4-mapped one.
 const V4_WHILE_CONNECTED: u8 = 3;
 
-/// The versions of one socket. A socket of IPv4 never restricts them here.
+/// The versions of one socket. An IPv4 socket is never restricted here.
 #[derive(Debug, Default)]
 pub(super) struct Versions(AtomicU8);
 
 impl Versions {
-    /// bind(2) gave the socket this address, as the program wrote it.
+    /// bind(2) gave the socket this address, in the program's form.
     pub fn on_bind(&self, address: IpAddr) {
         match address {
             IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => self.0.store(V4, Ordering::Relaxed),
@@ -28,14 +28,14 @@ impl Versions {
         }
     }
 
-    /// A UDP socket of IPv6 was connected to this address without its mapped form.
+    /// An IPv6 UDP socket was connected to this address, given without its IPv4-mapped form.
     pub fn on_connect(&self, to: IpAddr) {
         if to.is_ipv4() && self.0.load(Ordering::Relaxed) == BOTH {
             self.0.store(V4_WHILE_CONNECTED, Ordering::Relaxed);
         }
     }
 
-    /// As another socket's.
+    /// Copies those of another socket.
     pub fn follow(&self, other: &Self) {
         self.0.store(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -47,7 +47,8 @@ impl Versions {
         }
     }
 
-    /// What the kernel says of a destination (without its mapped form) that the socket does not speak to.
+    /// The kernel's error for a destination (without its IPv4-mapped form) that the socket cannot
+    /// use.
     #[inline]
     pub fn refusal(&self, to: IpAddr) -> Option<Errno> {
         match (self.0.load(Ordering::Relaxed), to) {

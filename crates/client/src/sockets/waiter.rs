@@ -1,4 +1,4 @@
-//! One who waits: a thread blocked in a call, or an epoll set with sleepers.
+//! A waiter: a thread blocked in a call, or an epoll set with sleepers.
 
 use std::cell::RefCell;
 use std::os::fd::RawFd;
@@ -11,18 +11,19 @@ use super::{Era, Errno, Kernel, Sockets};
 /// Where the layer's own descriptors begin, out of the program's way.
 pub(super) const OUT_OF_THE_WAY: RawFd = 900;
 
-/// Wakes by an eventfd, and only when somebody sleeps on it.
+/// Wakes by an eventfd, and only if a thread sleeps on it.
 #[derive(Debug)]
 pub(super) struct Waiter {
     event_fd: RawFd,
     signalled: AtomicBool,
     sleepers: Sleepers,
-    /// Waits of its thread that have begun: more than one where a handler waits in the middle of another.
+    /// Waits of its thread in progress: more than one if a handler waits while it has interrupted
+    /// another wait.
     begun: AtomicU32,
 }
 
 impl Waiter {
-    /// A waiter over a fresh eventfd, which the caller hides and closes.
+    /// A waiter over a new eventfd, which the caller hides and closes.
     pub fn new(event_fd: RawFd) -> Self {
         Self {
             event_fd,
@@ -32,12 +33,12 @@ impl Waiter {
         }
     }
 
-    /// What to sleep on.
+    /// The eventfd to sleep on.
     pub fn event_fd(&self) -> RawFd {
         self.event_fd
     }
 
-    /// There may be news.
+    /// Something may have changed.
     pub fn wake(&self, kernel: &dyn Kernel) {
         let before = self.signalled.swap(true, Ordering::SeqCst);
         if !before && self.sleepers.any() {
@@ -45,7 +46,8 @@ impl Waiter {
         }
     }
 
-    /// All who sleep are to look for themselves: until the last of them has woken, the eventfd stays readable.
+    /// All sleepers must check for themselves: until the last of them has woken, the eventfd stays
+    /// readable.
     pub fn rouse(&self, kernel: &dyn Kernel) {
         self.signalled.store(true, Ordering::SeqCst);
         if self.sleepers.rouse() {
@@ -53,7 +55,7 @@ impl Waiter {
         }
     }
 
-    /// Whoever else sleeps has to look again: news may have been taken from him unseen.
+    /// Other sleepers must check again: their event may have been taken unseen.
     pub fn pass_on(&self, kernel: &dyn Kernel) {
         self.signalled.store(true, Ordering::SeqCst);
         if self.sleepers.any() {
@@ -66,27 +68,27 @@ impl Waiter {
         self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Its thread has waited. A wait that was interrupted by this one has to look again: what this one
-    /// cleared or took may have been its news.
+    /// Its thread has waited. A wait that was interrupted by this one must check again: this one
+    /// may have cleared or taken its event.
     pub fn end(&self, kernel: &dyn Kernel) {
         if self.begun.fetch_sub(1, Ordering::SeqCst) > 1 {
             self.pass_on(kernel);
         }
     }
 
-    /// Whether there was news since [`Self::clear`].
+    /// Whether it was signalled since [`Self::clear`].
     pub fn is_signalled(&self) -> bool {
         self.signalled.load(Ordering::SeqCst)
     }
 
-    /// From now on news is new.
+    /// Clears the signal.
     pub fn clear(&self) {
         if self.signalled.load(Ordering::Relaxed) {
             self.signalled.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Announces a sleeper; `None` when there is news already (nothing is announced then).
+    /// Announces a sleeper; `None` if it is already signalled (nothing is announced then).
     pub fn fall_asleep(&self, kernel: &dyn Kernel) -> Option<Round> {
         let round = self.sleepers.add();
         if self.is_signalled() {
@@ -98,7 +100,7 @@ impl Waiter {
         Some(round)
     }
 
-    /// Takes the announcement back.
+    /// Withdraws the announcement.
     pub fn awake(&self, round: Round, kernel: &dyn Kernel) {
         if self.sleepers.remove(round) {
             kernel.drain_event(self.event_fd);
@@ -107,15 +109,15 @@ impl Waiter {
         }
     }
 
-    /// The eventfd has told what it had to tell, unless there are some yet whom it has to wake.
+    /// Drains the eventfd, unless sleepers still have to wake by it.
     pub fn drain(&self, kernel: &dyn Kernel) {
         if !self.sleepers.are_roused() {
             kernel.drain_event(self.event_fd);
         }
     }
 
-    /// What poll said of the eventfd. Who had news has signalled it later than he said so: for a
-    /// sleep that had ended by then, and every later one would end at once.
+    /// Handles the result of poll for the eventfd. It may have been signalled late, for a sleep
+    /// that had already ended, and every later sleep would end at once.
     pub fn found(&self, revents: i16, kernel: &dyn Kernel) {
         if revents != 0 && !self.is_signalled() {
             self.drain(kernel);
@@ -155,14 +157,14 @@ impl Sockets {
         Ok(fd)
     }
 
-    /// Moves a descriptor of the layer's own to a high number, out of the program's way.
+    /// Moves a descriptor of the layer to a high number, out of the program's way.
     pub(super) fn lift(&self, low: RawFd) -> RawFd {
         match self.kernel.duplicate(low, OUT_OF_THE_WAY, true) {
             Ok(high) => {
                 self.kernel.close(low);
                 high
             }
-            // A low limit on open files: it stays where it is.
+            // The limit on open files is low: it keeps its number.
             Err(_) => low,
         }
     }
@@ -171,7 +173,7 @@ impl Sockets {
     pub(super) fn own_waiter(&'static self, era: &Era) -> Result<Arc<Waiter>, Errno> {
         let now = self.era.load(Ordering::Relaxed);
         let made = OWN.try_with(|own| {
-            // A handler that has interrupted this very function.
+            // A handler has interrupted this function.
             let mut own = own.try_borrow_mut().map_err(|_| Errno::INTR)?;
             if let Some(own) = own.as_ref().filter(|own| own.era == now) {
                 return Ok(own.waiter.clone());
@@ -181,7 +183,7 @@ impl Sockets {
             *own = Some(Own { waiter: waiter.clone(), sockets: self, era: now });
             Ok(waiter)
         });
-        // The thread is ending: no call of it may block on us any more.
+        // The thread is ending: its calls cannot block any more.
         made.unwrap_or(Err(Errno::INTR))
     }
 }

@@ -1,9 +1,9 @@
-//! Who is told of a socket's news.
+//! The watchers of a socket's events.
 //!
-//! A handler of the program's may interrupt its thread while that holds the list, and poll the same
-//! socket: it must not wait for the lock. So every thread knows which lists it holds or is about to. A
-//! handler that finds its own thread's cannot be told of news, and looks again after a while; what it
-//! would tell itself is told by its thread when that lets go.
+//! A handler of the program may interrupt its thread while that holds the list, and poll the same
+//! socket: it must not wait for the lock. So every thread knows which lists it holds or is about to
+//! take. A handler that finds its own thread's list cannot be woken, and polls periodically; its
+//! notifications are delivered by its thread after the unlock.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -16,21 +16,21 @@ use super::signals::{Teller, Undisturbed};
 use super::socket::{Socket, held};
 use super::waiter::Waiter;
 
-/// One who is told when the socket's readiness may have changed.
+/// A watcher to be notified when the socket's readiness may have changed.
 #[derive(Clone, Debug)]
 pub(super) enum Watch {
     Epoll(Arc<Epoll>, Arc<Interest>),
     Thread(Arc<Waiter>),
-    /// Its owner is told by signals.
+    /// Its owner, which gets signals.
     Owner(Weak<Socket>, Arc<Teller>),
 }
 
-/// How deep handlers may interrupt each other in the middle of this; a deeper one takes every list for
-/// its own thread's.
+/// Maximum depth of handlers that interrupt each other here; a deeper one treats every list as its
+/// own thread's.
 const DEPTH: usize = 8;
 
-/// The lists that a thread holds or is about to, by their places. Whoever interrupts it leaves this as
-/// it was.
+/// The lists that a thread holds or is about to take, by address. A handler that interrupts it
+/// restores this.
 #[derive(Clone, Copy)]
 struct Holds {
     lists: [usize; DEPTH],
@@ -39,7 +39,7 @@ struct Holds {
 
 thread_local! {
     static HOLDS: Cell<Holds> = const { Cell::new(Holds { lists: [0; DEPTH], depth: 0 }) };
-    /// The kernel of a handler that could not tell its news.
+    /// The kernel of a handler that could not deliver its notification.
     static MISSED_BY: Cell<Option<&'static dyn Kernel>> = const { Cell::new(None) };
 }
 
@@ -47,11 +47,11 @@ thread_local! {
 #[derive(Debug, Default)]
 pub(super) struct WatchList {
     list: Mutex<Vec<Watch>>,
-    /// A handler had news while its own thread held the list.
+    /// A handler had a notification while its own thread held the list.
     missed: AtomicBool,
 }
 
-/// The list, locked; the lock goes before handlers may run again.
+/// The list, locked; it is unlocked before handlers may run again.
 pub(super) struct Watches<'a> {
     list: MutexGuard<'a, Vec<Watch>>,
     _hold: Hold<'a>,
@@ -72,7 +72,7 @@ impl DerefMut for Watches<'_> {
     }
 }
 
-/// From before the lock is taken until after it is let go.
+/// From before the lock is taken until after it is released.
 struct Hold<'a>(&'a WatchList);
 
 impl<'a> Hold<'a> {
@@ -112,14 +112,14 @@ impl WatchList {
         Watches { list: held(self.list.lock()), _hold: hold, _undisturbed: undisturbed }
     }
 
-    /// The same, unless this is a handler that has interrupted its thread in the middle of this.
+    /// The same, unless this is a handler that has interrupted its own thread here.
     pub fn try_lock(&self) -> Option<Watches<'_>> {
         let Holds { lists, depth } = HOLDS.get();
         let is_own = depth > DEPTH || lists.iter().take(depth).any(|list| *list == self.place());
         (!is_own).then(|| self.lock())
     }
 
-    /// Tells everybody who watches.
+    /// Notifies all watchers.
     pub fn notify(&self, kernel: &'static dyn Kernel) {
         let Some(list) = self.try_lock() else {
             MISSED_BY.set(Some(kernel));
@@ -135,20 +135,20 @@ impl WatchList {
             }
         }
         drop(list);
-        // Its handler may come at once, and take the lock of those who watch.
+        // Its handler may run at once, and take the lock of the list.
         if let Some((socket, teller)) = told {
             teller.note(&socket, kernel);
         }
     }
 
-    /// A thread is told from now on; false where it is a handler and cannot be.
+    /// Adds a thread; false if it is a handler that cannot be added.
     pub fn add_thread(&self, waiter: &Arc<Waiter>) -> bool {
         self.try_lock().map(|mut list| list.push(Watch::Thread(waiter.clone()))).is_some()
     }
 
-    /// A thread is told no more.
+    /// Removes a thread.
     pub fn remove_thread(&self, waiter: &Arc<Waiter>) {
-        // Whoever could not be added is not there.
+        // A thread that could not be added is not there.
         let Some(mut list) = self.try_lock() else { return };
         let at = list
             .iter()

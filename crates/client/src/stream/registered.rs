@@ -10,15 +10,15 @@ use crate::endpoint::{Endpoint, Kind};
 use crate::memory::Piece;
 
 impl Endpoint {
-    /// Writes pieces of registered memory to a stream, as many as there is room for, and returns how
-    /// many. Their bytes are sent as they are when they leave, maybe more than once, and are to stay
-    /// until the peer has acknowledged them: [`Self::send_ends`] gives how far the stream is
-    /// acknowledged and how far it was written, [`Self::has_acknowledged`] asks for an event.
+    /// Writes pieces of registered memory to a stream, as many as there is room for, and returns
+    /// how many. Their bytes are read when they are sent, maybe more than once, and must not change
+    /// until the peer has acknowledged them: [`Self::send_ends`] returns the acknowledged and the
+    /// written offset of the stream, [`Self::has_acknowledged`] requests an event.
     ///
     /// # Errors
-    /// EAGAIN: no room now, or the connection does not stand yet. EPIPE: after the end. INVAL: memory of
-    /// another session. Memory given back before the engine has taken a piece of it resets the
-    /// connection.
+    /// EAGAIN: no room now, or the connection is not established yet. EPIPE: after the end. INVAL:
+    /// memory of another session. If memory is released before the engine has taken a piece of it,
+    /// the connection is reset.
     pub fn write_registered(&self, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let view = call.view();
@@ -42,7 +42,7 @@ impl Endpoint {
         if call.is_shut_for_writing() {
             return Err(Errno::PIPE);
         }
-        // Under the lock: from a connection that is moved, the engine takes nothing any more.
+        // Under the lock: the engine takes nothing more from a connection that is moved.
         if view.status().contains(Status::MOVED) {
             return Err(Errno::STALE);
         }
@@ -70,12 +70,12 @@ impl Endpoint {
         Ok(done)
     }
 
-    /// Whether the peer has acknowledged the stream up to `offset`; if not, there is an event once it
-    /// has.
+    /// Whether the peer has acknowledged the stream up to `offset`; if not, there is an event when
+    /// it has.
     ///
     /// # Errors
-    /// It never will: BADF: closed here; EPIPE: the connection has ended; CONNRESET and others: it has failed,
-    /// or the engine is gone.
+    /// It never will: BADF: closed here; EPIPE: the connection has ended; CONNRESET and others: it
+    /// has failed, or the engine is gone.
     pub fn has_acknowledged(&self, offset: u64) -> Result<bool, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let levels =
