@@ -306,10 +306,8 @@ table! { TcpTable for TcpSettings {
 pub fn settings(path: Option<&Path>, flags: &Flags) -> Result<Settings> {
     let text = match path {
         None => String::new(),
-        Some(path) => std::fs::read_to_string(path).explain(
-            format!("cannot read {}", path.display()),
-            "name a readable text file",
-        )?,
+        Some(path) => std::fs::read_to_string(path)
+            .explain(format!("cannot read {}", path.display()), "name a readable text file")?,
     };
     let name = path.map_or_else(|| "flags".into(), |path| path.display().to_string());
     parse(&name, &text, flags)

@@ -71,7 +71,9 @@ fn ports(text: &str) -> Result<Ports, String> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok(Ports { protocol, first, last }),
-        _ => Err(format!("{text:?} is not a port or range: write e.g. \"6379\" or \"tcp:8000-8999\"")),
+        _ => Err(format!(
+            "{text:?} is not a port or range: write e.g. \"6379\" or \"tcp:8000-8999\""
+        )),
     }
 }
 
@@ -95,7 +97,9 @@ fn network(text: &str) -> Result<(IpAddr, u8), String> {
         return Err(format!("{text:?} is an IPv4 network: write \"{mapped}/{prefix}\""));
     }
     match has_rest {
-        true => Err(format!("{text:?} has bits set beyond its prefix: write the network's address")),
+        true => {
+            Err(format!("{text:?} has bits set beyond its prefix: write the network's address"))
+        }
         false => Ok((address, prefix)),
     }
 }

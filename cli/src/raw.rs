@@ -56,8 +56,10 @@ impl RawTable {
         }
         for port in &self.ports {
             if !ports.iter().any(|of| is_named(&of.label(), port.get_ref())) {
-                let why =
-                    format!("[[raw]] names port {:?}, which the engine does not have", port.get_ref());
+                let why = format!(
+                    "[[raw]] names port {:?}, which the engine does not have",
+                    port.get_ref()
+                );
                 return Err(fail(port.span().start, why));
             }
         }

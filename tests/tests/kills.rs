@@ -182,7 +182,7 @@ fn kills() {
          {count} times under redis-benchmark and wrk, both reconnecting, and started again. \
          Meanwhile a prober connects every 5 ms to the accelerated redis and to one that no engine \
          knows, on the same core. Connections that the kernel accepted between engines are used \
-         after each return; none was reset.\n\n"
+         after each restart; none was reset.\n\n"
     );
     fs::write(path, head + &table).expect("docs/kills.md is writable");
 }

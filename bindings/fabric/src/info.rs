@@ -56,7 +56,7 @@ fn find(
     hints: &Hints,
 ) -> Result<*mut Info, String> {
     hints.check()?;
-    // A look at the engine only: the domain opens a session of its own.
+    // Only to query the engine: the domain opens a session of its own.
     let session = settings::attach().map_err(|error| error.to_string())?;
     let own = session.own_addresses();
     let ends = if flags & FI_PROV_ATTR_ONLY != 0 {

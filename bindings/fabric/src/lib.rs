@@ -1,15 +1,15 @@
 //! The libfabric provider: `fi_*` calls of MPI and other programs in, `client::message` out.
 //!
 //! libfabric 1.17 loads `liboutboard-fi.so` from FI_PROVIDER_PATH and calls `fi_prov_ini`. Programs
-//! then reach the functions here through the operation tables of the objects that they open:
-//! `objects` takes C's arguments apart, `state` holds what the objects are, `pieces` copies payload,
-//! `info` answers `fi_getinfo`. `abi` holds the layouts.
+//! then call the functions here through the operation tables of the objects that they open:
+//! `objects` converts C's arguments, `state` has the state of the objects, `pieces` copies payload,
+//! `info` implements `fi_getinfo`. `abi` has the layouts.
 //!
 //! Endpoints are reliable and unconnected (FI_EP_RDM), with plain and tagged messages. Not done
 //! here: matching and reliability (the engine's), remote memory access.
 //!
-//! The library never unloads once an engine's session was opened: libfabric closes providers at
-//! exit only.
+//! The library never unloads once an engine's session was opened: libfabric closes providers only
+//! at exit.
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod abi;
@@ -30,7 +30,7 @@ use abi::constants::version;
 /// The provider's name, its fabric's and its domain's.
 const NAME: &std::ffi::CStr = c"outboard";
 
-/// The version of libfabric's interface that the provider is written for.
+/// The version of libfabric's interface implemented by the provider.
 const INTERFACE: u32 = version(1, 17);
 
 /// The provider's own version.
@@ -59,7 +59,7 @@ fn provider() -> *mut Provider {
 /// libfabric is about to unload the provider; sessions end with their domains.
 unsafe extern "C" fn cleanup() {}
 
-/// What libfabric calls when it has loaded the library.
+/// Called by libfabric when it has loaded the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut Provider {
     provider()

@@ -1,8 +1,8 @@
 //! The objects that programs hold, and the functions in their operation tables.
 //!
-//! Each object is a box whose first field is libfabric's structure, which is what the program has
-//! a pointer to. A function casts it back, copies C's arguments, and calls `state` under the
-//! domain's lock. An object that others were opened on is not closed before them (-FI_EBUSY).
+//! Each object is a box whose first field is libfabric's structure, to which the program has a
+//! pointer. A function casts it back, copies C's arguments, and calls `state` under the domain's
+//! lock. An object cannot be closed before those opened on it (-FI_EBUSY).
 
 pub mod counter;
 pub mod domain;
@@ -33,7 +33,7 @@ pub unsafe trait Object: Sized {
     /// libfabric's structure.
     type Head;
 
-    /// Gives the object to the program.
+    /// Passes the object to the program.
     ///
     /// # Safety
     /// `place` is writable.
@@ -43,7 +43,7 @@ pub unsafe trait Object: Sized {
         0
     }
 
-    /// The object that a program names.
+    /// The object of a program's pointer.
     ///
     /// # Safety
     /// `head` came from [`Object::hand_over`] of the same type and is open.
@@ -52,7 +52,7 @@ pub unsafe trait Object: Sized {
         unsafe { &*head.cast::<Self>() }
     }
 
-    /// As [`Object::of`], by the `struct fid` that it begins with.
+    /// As [`Object::of`], by its leading `struct fid`.
     ///
     /// # Safety
     /// As there.
@@ -77,7 +77,7 @@ fn fid(class: usize, context: *mut c_void, ops: &'static FidOps) -> Fid {
     Fid { class, context, ops }
 }
 
-/// A table of the functions that all objects have.
+/// A table of the functions common to all objects.
 const fn fid_ops(
     close: unsafe extern "C" fn(*mut Fid) -> i32,
     bind: unsafe extern "C" fn(*mut Fid, *mut Fid, u64) -> i32,
@@ -94,7 +94,7 @@ const fn fid_ops(
     }
 }
 
-/// Of objects that are bound to nothing.
+/// For objects that cannot be bound.
 unsafe extern "C" fn no_bind(_: *mut Fid, _: *mut Fid, _: u64) -> i32 {
     -FI_ENOSYS
 }
@@ -109,7 +109,7 @@ fn is_unused<T>(shared: &Arc<T>) -> bool {
     Arc::strong_count(shared) == 1
 }
 
-/// The words for an errno, in the program's buffer too if there is one.
+/// The text for an errno, also copied to the program's buffer if there is one.
 ///
 /// # Safety
 /// `buffer` is null or has `len` writable bytes.
@@ -128,7 +128,7 @@ unsafe fn words(errno: i32, buffer: *mut c_char, len: usize) -> *const c_char {
     }
 }
 
-/// Copies an address to a program's buffer as far as it goes, and tells its length.
+/// Copies an address to a program's buffer, truncated to its length, and writes the full length.
 ///
 /// # Safety
 /// `len` is readable and writable, and `buffer` has that many writable bytes.

@@ -1,6 +1,6 @@
-//! The program's memory: where the pieces of an operation lie, and the copies from and to them.
+//! The program's memory: the locations of an operation's pieces, and the copies from and to them.
 //!
-//! Nothing else in the crate touches payload. libfabric's rules make it sound: the buffers of an
+//! No other code in the crate accesses payload. libfabric's rules make it sound: the buffers of an
 //! operation belong to the provider until the operation has completed.
 
 use std::io::IoSlice;
@@ -11,7 +11,7 @@ use slab::Slab;
 use crate::abi::Iovec;
 use crate::state::operation::Operation;
 
-/// Most pieces of one operation.
+/// Maximum pieces of one operation.
 pub const PIECES_MAX: usize = 4;
 
 /// One piece of the program's memory.
@@ -21,7 +21,7 @@ struct Piece {
     len: usize,
 }
 
-/// Where an operation's payload lies.
+/// Locations of an operation's payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pieces {
     pieces: [Piece; PIECES_MAX],
@@ -36,7 +36,7 @@ impl Pieces {
         Self { pieces, count: 1 }
     }
 
-    /// A program's list; `None` when it is longer than [`PIECES_MAX`].
+    /// A program's list; `None` if it is longer than [`PIECES_MAX`].
     ///
     /// # Safety
     /// `list` names `count` readable elements.
@@ -63,7 +63,7 @@ impl Pieces {
         self.count
     }
 
-    /// Address of the first piece, which a completion names.
+    /// Address of the first piece, which is returned in a completion.
     pub fn base(&self) -> usize {
         self.pieces[0].base
     }
@@ -79,7 +79,7 @@ impl Pieces {
         })
     }
 
-    /// Calls `each` with the address and length of what lies at `offset..offset + len`, in order.
+    /// Calls `each` with the address and length of the bytes at `offset..offset + len`, in order.
     fn visit(&self, mut offset: u64, mut len: usize, mut each: impl FnMut(usize, usize)) {
         for piece in &self.pieces[..self.count] {
             if offset >= piece.len as u64 {
@@ -110,7 +110,7 @@ unsafe fn readable<'a>(base: usize, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(base as *const u8, len) }
 }
 
-/// The memory of the operations under way, by their place in the table.
+/// The memory of operations in progress, by their index in the table.
 pub struct ProgramMemory<'a>(pub &'a Slab<Operation>);
 
 impl Memory for ProgramMemory<'_> {

@@ -1,8 +1,8 @@
 //! Lines in libfabric's log (FI_LOG_LEVEL).
 //!
-//! libfabric is loaded before a provider is, though not always where the dynamic linker finds its
-//! symbols for us (Open MPI loads it privately), so they are asked of the loaded library itself.
-//! That also spares the build libfabric's files.
+//! libfabric is loaded before a provider, but its symbols may not be visible to the dynamic linker
+//! (Open MPI loads it privately), so they are looked up in the loaded library itself. This also
+//! makes libfabric's files unnecessary for the build.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem;
@@ -52,7 +52,7 @@ fn functions() -> Option<(Enabled, Log)> {
     })
 }
 
-/// Writes a line if the program's user wants lines of this level.
+/// Writes a line if lines of this level are enabled.
 pub fn line(level: Level, text: impl FnOnce() -> String) {
     let Some((enabled, log)) = functions() else { return };
     let provider = crate::provider();

@@ -1,21 +1,20 @@
-//! What the environment says: the engine's socket and the job's key.
+//! Settings in the environment: the engine's socket and the job's key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::{AttachError, Session};
 
-/// Names the engine's socket, as for all programs.
+/// Variable for the engine's socket, as for all programs.
 const SOCKET: &str = "OUTBOARD_SOCKET";
-/// Names the job's key: 32 hexadecimal digits, of which separators are left out.
+/// Variable for the job's key: 32 hexadecimal digits, without separators.
 const KEY: &str = "FI_OUTBOARD_KEY";
-/// The key that Open MPI makes for each job.
+/// Variable for the key that Open MPI generates for each job.
 const OPEN_MPI_KEY: &str = "OMPI_MCA_orte_precondition_transports";
-/// Where the system's engine listens.
+/// Control socket of the system's engine.
 const SYSTEM_SOCKET: &str = "/run/outboard/engine.sock";
 
-/// Where an engine is looked for: `$OUTBOARD_SOCKET`, the system's engine if it is there,
-/// otherwise the user's.
+/// The engine's socket: `$OUTBOARD_SOCKET`, the system's engine if it exists, otherwise the user's.
 fn socket() -> PathBuf {
     let named = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(path) = named(SOCKET) {
@@ -32,7 +31,7 @@ fn socket() -> PathBuf {
 /// A session for messages with the engine.
 ///
 /// # Errors
-/// When no engine answers or it has no messages.
+/// If no engine answers, or it has no messages.
 pub fn attach() -> Result<Arc<Session>, AttachError> {
     let program = std::env::args_os().next().map(PathBuf::from);
     let name = program.as_deref().and_then(Path::file_name);
@@ -40,10 +39,10 @@ pub fn attach() -> Result<Arc<Session>, AttachError> {
     Session::attach_messages(&socket(), &name)
 }
 
-/// The job's key from the environment; `None` without one.
+/// The job's key from the environment, if there is one.
 ///
 /// # Errors
-/// A sentence when a variable does not hold a key.
+/// A sentence if a variable does not contain a key.
 pub fn key() -> Result<Option<[u8; 16]>, String> {
     for name in [KEY, OPEN_MPI_KEY] {
         let Some(text) = std::env::var(name).ok().filter(|text| !text.is_empty()) else { continue };
@@ -55,7 +54,7 @@ pub fn key() -> Result<Option<[u8; 16]>, String> {
     Ok(None)
 }
 
-/// A key of 32 hexadecimal digits; hyphens and colons between them do not count.
+/// A key of 32 hexadecimal digits; hyphens and colons between them are ignored.
 fn parse_key(text: &str) -> Option<[u8; 16]> {
     let digits: Option<Vec<u8>> = text
         .chars()

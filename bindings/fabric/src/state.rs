@@ -1,8 +1,8 @@
-//! What a domain's objects are, behind one lock: endpoints, completion queues, counters, address
-//! vectors. No C here: `objects` turns C's arguments into calls of [`State`].
+//! State of a domain's objects, behind one lock: endpoints, completion queues, counters, address
+//! vectors. No C here: `objects` converts C's arguments to calls of [`State`].
 //!
-//! Progress is manual: reading a queue or counter takes the completions of all endpoints that are
-//! bound to it.
+//! Progress is manual: reading a queue or counter processes the completions of all endpoints bound
+//! to it.
 
 pub mod counter;
 pub mod endpoint;
@@ -23,7 +23,7 @@ use vector::Vector;
 /// Completions taken from an endpoint in one call.
 const BATCH: usize = 64;
 
-/// A session with the engine and all that was opened on it.
+/// A session with the engine and all objects opened on it.
 pub struct DomainShared {
     /// The session that its endpoints belong to.
     pub session: Arc<Session>,
@@ -38,7 +38,7 @@ impl DomainShared {
         Self { session, key, state: Mutex::default() }
     }
 
-    /// The objects, for this thread alone.
+    /// The objects, locked.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,7 +54,7 @@ pub struct State {
 }
 
 impl State {
-    /// Takes what the engine has completed for an endpoint.
+    /// Processes the engine's completions for an endpoint.
     pub fn progress(&mut self, endpoint: usize) {
         for _ in 0..BATCH {
             let Some(of) = self.endpoints.get_mut(endpoint) else { return };
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// Puts a completion where the endpoint's bindings lead.
+    /// Delivers a completion according to the endpoint's bindings.
     pub fn deliver(&mut self, endpoint: usize, report: Report) {
         let Some(of) = self.endpoints.get(endpoint) else { return };
         let side = match report.side {
@@ -95,7 +95,7 @@ impl State {
         }
     }
 
-    /// Progress of all endpoints that complete into a queue.
+    /// Progress of all endpoints bound to a queue.
     pub fn progress_queue(&mut self, queue: usize) {
         for place in 0.. {
             let bound = self.queues.get(queue).and_then(|queue| queue.endpoints.get(place));
@@ -104,7 +104,7 @@ impl State {
         }
     }
 
-    /// Progress of all endpoints that a counter counts for.
+    /// Progress of all endpoints bound to a counter.
     pub fn progress_counter(&mut self, counter: usize) {
         for place in 0.. {
             let bound = self.counters.get(counter).and_then(|of| of.endpoints.get(place));
@@ -125,10 +125,10 @@ impl State {
         }
     }
 
-    /// Removes an address; what endpoints remember of it is void.
+    /// Removes an address, also from the endpoints' caches.
     ///
     /// # Errors
-    /// `None` when there is no such address.
+    /// `None` if there is no such address.
     pub fn remove_address(&mut self, vector: usize, address: u64) -> Option<()> {
         self.vectors.get_mut(vector)?.remove(address)?;
         for (_, endpoint) in &mut self.endpoints {
@@ -144,7 +144,7 @@ impl State {
         self.endpoints.iter().any(|(_, endpoint)| endpoint.vector == Some(vector))
     }
 
-    /// The transports to wait for until something happens in a queue.
+    /// The transports to wait for until a queue has an event.
     pub fn transports(&self, endpoints: &[usize]) -> Vec<Arc<client::message::Endpoint>> {
         let known = endpoints.iter().filter_map(|endpoint| self.endpoints.get(*endpoint));
         known.map(|endpoint| endpoint.transport.clone()).collect()

@@ -1,4 +1,4 @@
-//! The functions of the table: from C's arguments to the program's calls and back.
+//! The functions of the table: conversion from C's arguments to the program's calls and back.
 
 use std::ffi::{c_int, c_long, c_longlong, c_uint, c_ulong, c_void};
 use std::net::SocketAddr;
@@ -64,7 +64,7 @@ fn machine(userdata: Userdata) -> &'static Machine {
     unsafe { &*userdata.cast_const().cast::<Machine>() }
 }
 
-/// A system call that the script crate knows.
+/// A system call supported by the script crate.
 fn system_call(userdata: Userdata, call: SystemCall) -> Result<Answer, Errno> {
     machine(userdata).call(move |program| program.call(call))
 }
@@ -84,7 +84,7 @@ unsafe extern "C" fn socket(u: Userdata, domain: c_int, kind: c_int, protocol: c
     plain(u, SystemCall::Socket { domain, kind, protocol })
 }
 
-/// An address that must be one.
+/// An address that must be present.
 ///
 /// # Safety
 /// `address` is null or points to `len` readable bytes.
@@ -149,7 +149,7 @@ unsafe fn receive_into(
     len: size_t,
     flags: c_int,
 ) -> Result<Message, Errno> {
-    // What cannot be written to the caller stays where it is.
+    // Data that cannot be written to the caller stays in the socket.
     let look = if to.is_null() { libc::MSG_PEEK } else { 0 };
     let message = receive(u, fd, (len, 0), flags | look)?;
     // SAFETY: by the caller's promise.
@@ -275,7 +275,7 @@ fn send_bytes(
     send_parts(u, fd, bytes.map(|bytes| (vec![bytes], Vec::new())), flags, to)
 }
 
-/// Where to; a connection cannot be opened to no address at all.
+/// The destination; a connection needs an address.
 fn destination(
     to: Result<Option<SocketAddr>, Errno>,
     len: socklen_t,
@@ -349,9 +349,9 @@ unsafe extern "C" fn sendmsg(
 unsafe extern "C" fn fcntl(u: Userdata, fd: c_int, command: c_int, argument: c_long) -> c_int {
     match command {
         libc::F_GETFL => plain(u, SystemCall::StatusFlags { fd }),
-        // The argument is an int; what the register holds above it is nobody's.
+        // The argument is an int; the upper half of the register is undefined.
         libc::F_SETFL => plain(u, SystemCall::SetStatusFlags { fd, flags: argument as c_int }),
-        // Descriptor flags matter to exec alone, which no script does.
+        // Descriptor flags matter only for exec, which no script calls.
         libc::F_GETFD | libc::F_SETFD => 0,
         _ => memory::answer(Err(Errno::INVAL)),
     }
@@ -477,7 +477,7 @@ unsafe extern "C" fn netdev_receive(
     len: *mut size_t,
     time_us: *mut c_longlong,
 ) -> c_int {
-    // Nothing at all is no packet for packetdrill, which then ends the script; -1 it tries again.
+    // For packetdrill an empty packet ends the script; -1 makes it retry.
     let (time_ns, packet) = machine(u).next_packet().unwrap_or_default();
     // SAFETY: packetdrill's buffer has the room that it says, and the other two are its own.
     let outcome = unsafe {
@@ -547,13 +547,13 @@ unsafe extern "C" fn epoll_wait(
     }))
 }
 
-/// Whether a number is a socket of ours.
+/// Whether a number is a socket of the machine.
 pub fn is_ours(machine: &Machine, fd: c_int) -> bool {
     let asked = machine.ask(|program| program.call(SystemCall::StatusFlags { fd }));
     asked != Err(Errno::BADF)
 }
 
-/// A pipe of the kernel's.
+/// A kernel pipe.
 unsafe extern "C" fn pipe(_: Userdata, ends: *mut c_int) -> c_int {
     // SAFETY: packetdrill gives room for two.
     unsafe { libc::pipe(ends) }
@@ -592,7 +592,7 @@ unsafe extern "C" fn splice(
     send_bytes(u, to, Ok(bytes), more, Ok(None))
 }
 
-/// sendfile(2) to a socket of ours.
+/// sendfile(2) to a socket of the machine.
 ///
 /// # Safety
 /// `offset` is null or points to one.

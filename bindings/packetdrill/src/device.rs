@@ -1,5 +1,5 @@
-//! The device that packetdrill makes where it tests the kernel. Here nothing goes through it: scripts'
-//! commands speak of it, and what they say of its routes is read back from the kernel.
+//! The device that packetdrill creates to test the kernel. Here no packet goes through it: scripts'
+//! commands configure it, and its routes are read back from the kernel.
 
 use std::ffi::CStr;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use script::ours::Destination;
 /// Its name.
 const NAME: &CStr = c"tun0";
 
-/// The device, where this network namespace has one.
+/// The device, if this network namespace has one.
 #[derive(Debug)]
 pub struct Device {
     interface_index: u32,
 }
 
 impl Device {
-    /// Gives it the address and the route to the peer, as packetdrill does it.
+    /// Adds the address and the route to the peer, as packetdrill does.
     pub fn prepare(local: IpAddr, prefix: &str, remote: &str) -> Option<Self> {
         // SAFETY: the name is a C string.
         let interface_index = unsafe { libc::if_nametoindex(NAME.as_ptr()) };
@@ -26,7 +26,7 @@ impl Device {
             return None;
         }
         let name = NAME.to_str().ok()?;
-        // An address that others might have could not be bound yet.
+        // An address under duplicate address detection could not be bound yet.
         let undetected: &[&str] = if local.is_ipv6() { &["nodad"] } else { &[] };
         let address = format!("{local}/{prefix}");
         for words in [
@@ -34,14 +34,14 @@ impl Device {
             &["link", "set", name, "up"],
             &["route", "add", remote, "dev", name],
         ] {
-            // Where it has been done, or cannot be, the script's own commands will say so.
+            // If that was already done, or is impossible, the script's own commands will report it.
             let _ = Command::new("ip").args(words).stderr(Stdio::null()).status();
         }
         Some(Self { interface_index })
     }
 
-    /// The routes through it of which more is known than where they lead. All the world is on our
-    /// link, so that nobody need be asked for a next hop.
+    /// The routes through it that have metrics. All destinations are on-link, so no next hop needs
+    /// to be resolved.
     pub fn routes(&self) -> Vec<Destination> {
         let facts = Kernel::open().and_then(|mut kernel| kernel.watch(0, self.interface_index));
         let mut routes = facts.map(|facts| facts.routes).unwrap_or_default();

@@ -8,11 +8,11 @@ use libc::{
     timeval,
 };
 
-/// What every function gets first.
+/// The first argument of every function.
 pub type Userdata = *mut c_void;
 
-/// One function for each call, in packetdrill's order. Each is the system call of its name but for
-/// the first argument; they return -1 and set errno when they fail.
+/// One function for each call, in packetdrill's order. Each is the system call of its name except
+/// for the first argument; they return -1 and set errno when they fail.
 #[repr(C)]
 pub struct PacketdrillInterface {
     pub userdata: Userdata,
@@ -48,9 +48,9 @@ pub struct PacketdrillInterface {
         socklen_t,
     ) -> ssize_t,
     pub sendmsg: unsafe extern "C" fn(Userdata, c_int, *const msghdr, c_int) -> ssize_t,
-    /// Variadic in C, with at most one argument more.
+    /// Variadic in C, with at most one more argument.
     pub fcntl: unsafe extern "C" fn(Userdata, c_int, c_int, c_long) -> c_int,
-    /// Variadic in C, with at most one argument more.
+    /// Variadic in C, with at most one more argument.
     pub ioctl: unsafe extern "C" fn(Userdata, c_int, c_ulong, *mut c_void) -> c_int,
     pub close: unsafe extern "C" fn(Userdata, c_int) -> c_int,
     pub shutdown: unsafe extern "C" fn(Userdata, c_int, c_int) -> c_int,

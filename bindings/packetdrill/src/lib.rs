@@ -1,15 +1,15 @@
 //! packetdrill's shared-object interface over the stack in virtual time: `packetdrill
 //! --so_filename=liboutboard_packetdrill.so script.pkt` runs a script against it, unmodified.
 //!
-//! Under the interface lies what runs our own packet scripts, `script::ours`: a worker, a region,
-//! the client's POSIX sockets and a kernel in memory. packetdrill has two threads, one for the
-//! events of the script and one for calls that block; time passes only when the first one waits
-//! ([`machine`]). The settings that a script's commands write into the kernel are read back from it
-//! when the first socket is made ([`surroundings`]), which takes a network namespace of its own,
-//! as `make packetdrill` gives it.
+//! Below the interface is the host of our own packet scripts, `script::ours`: a worker, a region,
+//! the client's POSIX sockets and a fake kernel. packetdrill has two threads, one for the events of
+//! the script and one for blocking calls; time advances only when the first one waits
+//! ([`machine`]). The settings that a script's commands write to the kernel are read back when the
+//! first socket is created ([`surroundings`]), which needs a network namespace of its own, as set
+//! up by `make packetdrill`.
 //!
-//! packetdrill asks for TCP_INFO by getsockopt(2) itself, past the interface; where this library is
-//! preloaded as well, that call finds our sockets ([`preloaded`]).
+//! packetdrill calls getsockopt(2) for TCP_INFO itself, bypassing the interface; if this library is
+//! also preloaded, that call reaches our sockets ([`preloaded`]).
 //!
 //! Start reading at [`packetdrill_interface_init`].
 
@@ -27,8 +27,8 @@ use std::ffi::{c_char, c_void};
 use interface::PacketdrillInterface;
 use machine::Machine;
 
-/// Fills in packetdrill's table of functions. The flags are unused: everything that matters is said
-/// by packetdrill's own options.
+/// Fills in packetdrill's table of functions. The flags are unused: all settings are packetdrill's
+/// own options.
 ///
 /// # Safety
 /// `interface` points to room for packetdrill's `struct packetdrill_interface`.

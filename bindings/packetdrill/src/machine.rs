@@ -1,9 +1,9 @@
 //! The host under test, its time, and packetdrill's two threads.
 //!
-//! Time passes while a thread sleeps or waits for a packet, and a microsecond with each look at the
-//! clock, because packetdrill spins on it before each event. The second thread makes the calls that
-//! block; while it does, time is the first one's. When the call ends, time stands still until the
-//! thread has looked at the clock, so that the moment is told rightly.
+//! Time advances while a thread sleeps or waits for a packet, and by a microsecond with each read
+//! of the clock, because packetdrill spins on it before each event. The second thread makes the
+//! blocking calls; meanwhile time is the first one's. When the call ends, time stands still until
+//! the thread has read the clock, so that it sees the right time.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -18,34 +18,34 @@ use script::system::{Answer, Outcome, System};
 use crate::nstat::Nstat;
 use crate::surroundings::Surroundings;
 
-/// What a look at the clock takes.
+/// Duration of a read of the clock.
 const LOOK_NS: u64 = 1_000;
-/// How long a packet is waited for. Retransmissions end within 15 minutes and a bit.
+/// Timeout for a packet. Retransmissions end within some 15 minutes.
 const PATIENCE_NS: u64 = 2_000_000_000_000;
 
-/// How often it is looked whether the other thread sleeps.
+/// How often to check whether the other thread sleeps.
 const LOOKS_MAX: usize = 100_000;
 
-/// A thread's call.
+/// State of a thread's call.
 #[derive(Debug)]
 enum Blocked {
     /// It has not ended.
     Pending,
-    /// It ended with this.
+    /// It has ended with this result.
     Ended(Outcome),
-    /// The thread has what it ended with, and is to look at the clock.
+    /// The thread has the result, and must read the clock.
     Taken,
 }
 
 struct State {
-    /// None before the first call that needs it.
+    /// `None` before the first call that needs it.
     ours: Option<Ours>,
     surroundings: Surroundings,
-    /// The time of the script ahead of that of the host, which begins later.
+    /// The script's time relative to the host's, which starts later.
     ahead_ns: u64,
     packets: VecDeque<(u64, Vec<u8>)>,
     blocked: Option<Blocked>,
-    /// The other thread's folder below /proc.
+    /// The other thread's directory in /proc.
     second: Option<PathBuf>,
     nstat: Nstat,
 }
@@ -58,7 +58,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine without a host yet; packetdrill's main thread makes it.
+    /// A machine without a host; packetdrill's main thread creates it.
     pub fn new() -> Self {
         let state = State {
             ours: None,
@@ -88,8 +88,8 @@ impl Machine {
         std::thread::current().id() == self.main
     }
 
-    /// Has the program do something; returns when it is done. On the main thread time passes while
-    /// it waits, on the other one it only waits for that.
+    /// Makes the program execute a call; returns when it is done. On the main thread time advances
+    /// meanwhile, the other one only waits.
     pub fn call<T: Send + 'static>(
         &self,
         body: impl FnOnce(Program) -> Result<T, Errno> + Send + 'static,
@@ -109,8 +109,8 @@ impl Machine {
     fn run(&self, job: Job) -> Outcome {
         let mut state = self.state();
         while state.blocked.is_some() {
-            // Only the main thread comes here: packetdrill makes one blocking call at a time, and
-            // waits a second for its end before it makes another call.
+            // Only the main thread gets here: packetdrill makes one blocking call at a time, and
+            // waits a second for its end before another call.
             if matches!(state.blocked, Some(Blocked::Pending)) {
                 return Err(Errno::AGAIN);
             }
@@ -148,13 +148,13 @@ impl Machine {
         }
     }
 
-    /// A command of the script as it is to run instead, where it asks for what our stack counts.
+    /// The command to run instead of a script's command that queries our stack's counters.
     pub fn rewritten(&self, text: &str) -> Option<String> {
         let State { ours, nstat, .. } = &mut *self.state();
         nstat.define(text, |name| ours.as_ref().map_or(0, |ours| ours.counter(name)))
     }
 
-    /// A command of the script has run.
+    /// A command of the script was run.
     pub fn commanded(&self, text: &str) {
         let mut state = self.state();
         state.surroundings.commanded(text);
@@ -168,7 +168,7 @@ impl Machine {
         ours.cut_frames(!surroundings.has_tso());
     }
 
-    /// Something that never waits, also while the other thread's call does.
+    /// A call that never waits, also while the other thread's call does.
     pub fn ask<T>(&self, body: impl FnOnce(Program) -> Result<T, Errno>) -> Result<T, Errno> {
         let mut state = self.state();
         let program = state.ours()?.program();
@@ -190,7 +190,7 @@ impl Machine {
         state.now()
     }
 
-    /// Lets time pass until `until`, or until there is what `enough` looks for.
+    /// Lets time advance to `until`, or until `enough` finds something.
     fn pass<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -250,13 +250,13 @@ impl Machine {
             Some(len) => state.ours()?.inject_coalesced(bytes, len),
             None => state.ours()?.inject(bytes),
         }
-        // What follows from it at once happens before the script goes on.
+        // Immediate consequences happen before the script continues.
         let now = state.now();
         drop(self.pass(state, now, &|_| false));
         Ok(())
     }
 
-    /// The next packet that leaves the host and its time; `None` when none comes in a long time.
+    /// The next packet sent by the host and its time; `None` on timeout.
     pub fn next_packet(&self) -> Option<(u64, Vec<u8>)> {
         let state = self.state();
         let until = state.now().saturating_add(PATIENCE_NS);
@@ -265,8 +265,8 @@ impl Machine {
     }
 }
 
-/// Waits until a thread of this process sleeps: packetdrill's second one then has dealt with the
-/// end of its call, as it would have long before anything else happens in real time.
+/// Waits until a thread of this process sleeps: packetdrill's second thread has then handled the
+/// end of its call, as it would have long before the next event in real time.
 fn until_at_rest(thread: &Path) {
     let path = Path::new("/proc").join(thread).join("stat");
     for _ in 0..LOOKS_MAX {
@@ -280,7 +280,7 @@ fn until_at_rest(thread: &Path) {
 }
 
 impl State {
-    /// The host, made when it is first needed.
+    /// The host, created when it is first needed.
     fn ours(&mut self) -> Result<&mut Ours, Errno> {
         if self.ours.is_none() {
             let settings = self.surroundings.settings();
@@ -289,7 +289,7 @@ impl State {
                 Errno::NOSYS
             })?;
             ours.cut_frames(!self.surroundings.has_tso());
-            // The script's clock runs on from where it was.
+            // The script's clock continues from its current time.
             let now = self.ahead_ns;
             self.ahead_ns = now.wrapping_sub(ours.now());
             ours.set_calendar(self.ahead_ns);
@@ -303,7 +303,7 @@ impl State {
         self.ahead_ns.wrapping_add(self.ours.as_ref().map_or(0, Ours::now))
     }
 
-    /// Takes what came out of the host.
+    /// Takes the packets sent by the host.
     fn gather(&mut self) {
         let ahead = self.ahead_ns;
         let Some(ours) = &mut self.ours else { return };

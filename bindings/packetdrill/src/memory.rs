@@ -7,7 +7,7 @@ use client::sockets::Errno;
 use libc::{iovec, sockaddr, socklen_t};
 use script::address_bytes;
 
-/// What a C function returns: the value, or -1 and errno.
+/// The return value of a C function: the value, or -1 and errno.
 pub fn answer<T: From<i8>>(outcome: Result<T, Errno>) -> T {
     match outcome {
         Ok(value) => value,
@@ -19,7 +19,7 @@ pub fn answer<T: From<i8>>(outcome: Result<T, Errno>) -> T {
     }
 }
 
-/// A copy of what lies at `from`; EFAULT for null, as the kernel says of what it cannot read.
+/// A copy of the memory at `from`; EFAULT for null, as from the kernel.
 ///
 /// # Safety
 /// `from` is null or points to `len` readable bytes.
@@ -51,7 +51,7 @@ pub unsafe fn write(bytes: &[u8], to: *mut c_void, room: usize) -> Result<(), Er
     Ok(())
 }
 
-/// The pieces of a vector; EINVAL for a number of them that no vector has.
+/// The pieces of a vector; EINVAL for an invalid number.
 ///
 /// # Safety
 /// `pieces` points to `count` of them.
@@ -115,7 +115,7 @@ pub fn address_from(bytes: &[u8]) -> Result<Option<SocketAddr>, Errno> {
     Ok(Some(SocketAddrV6::new(Ipv6Addr::from(*ip), port, flow, scope).into()))
 }
 
-/// An address of the caller's; `None` for a null pointer or AF_UNSPEC.
+/// An address of the caller; `None` for a null pointer or AF_UNSPEC.
 ///
 /// # Safety
 /// `address` is null or points to `len` readable bytes.
@@ -130,7 +130,7 @@ pub unsafe fn address(
     address_from(&unsafe { read(address.cast(), len as usize) }?)
 }
 
-/// Tells the caller an address, cut to its room, and its full length.
+/// Writes an address to the caller, truncated to its room, and its full length.
 ///
 /// # Safety
 /// `len` points to the room at `to`; either may be null.

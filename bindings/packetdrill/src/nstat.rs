@@ -1,8 +1,8 @@
-//! nstat(8), as a script's commands call it: the kernel has counted nothing of what our stack did.
+//! nstat(8) in a script's commands: the kernel's counters do not include our stack's work.
 
 use std::collections::BTreeMap;
 
-/// What the kernel counts and our stack counts, too, under both names.
+/// Counters of the kernel that our stack has, too, with both names.
 const NAMES: [(&str, &str); 7] = [
     ("TcpActiveOpens", "tcp_active_opens"),
     ("TcpPassiveOpens", "tcp_passive_opens"),
@@ -13,7 +13,7 @@ const NAMES: [(&str, &str); 7] = [
     ("TcpExtTCPTimeouts", "tcp_timeouts"),
 ];
 
-/// What has been shown, by our names: nstat shows what has been added since.
+/// The values last shown, by our names: nstat shows increments.
 #[derive(Debug, Default)]
 pub struct Nstat(BTreeMap<&'static str, u64>);
 

@@ -1,5 +1,5 @@
-//! Calls that packetdrill makes past its interface. Where this library is preloaded, too, they find
-//! our sockets; all others go on to the C library.
+//! Calls that packetdrill makes outside its interface. If this library is also preloaded, they
+//! reach our sockets; all others go to the C library.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -12,13 +12,13 @@ use crate::machine::Machine;
 
 static MACHINE: OnceLock<&'static Machine> = OnceLock::new();
 
-/// From now on there is a machine.
+/// Sets the machine.
 pub fn serve_from(machine: &'static Machine) {
     // A process runs one script; the first machine stays.
     let _ = MACHINE.set(machine);
 }
 
-/// system(3), by which packetdrill runs a script's commands: what they have changed is followed.
+/// system(3), by which packetdrill runs a script's commands: changes made by them are applied.
 ///
 /// # Safety
 /// As system(3).
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn sendfile(
     sent as libc::ssize_t
 }
 
-/// The same under the name that it has where offsets have 64 bits.
+/// The same under its name for 64-bit offsets.
 ///
 /// # Safety
 /// As sendfile(2).

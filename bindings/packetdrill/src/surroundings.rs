@@ -1,4 +1,4 @@
-//! What packetdrill was started with, and what its script has set in the kernel.
+//! packetdrill's arguments, and the kernel settings made by its script.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,36 +8,36 @@ use script::ours::{Destination, Numbers, Settings, sysctls};
 
 use crate::device::Device;
 
-/// Where the kernel keeps the settings of TCP and IP.
+/// The kernel's settings of TCP and IP.
 const FOLDERS: [&str; 2] = ["/proc/sys/net/ipv4", "/proc/sys/net/core"];
 
-/// What makes Fast Open's cookies.
+/// The key of Fast Open cookies.
 const KEY: &str = "net.ipv4.tcp_fastopen_key";
-/// What the device's queue is, where commands have not said so.
+/// The device's default queue.
 const QUEUE: &str = "net.core.default_qdisc";
-/// Where the kernel has what of CUBIC's HyStart is on.
+/// The enabled parts of CUBIC's HyStart in the kernel.
 const HYSTART: &str = "/sys/module/tcp_cubic/parameters/hystart_detect";
-/// What the receive window may grow to.
+/// Limits of the receive window.
 const RECEIVE_BUFFERS: &str = "net.ipv4.tcp_rmem";
 
-/// What is known about the script before it runs.
+/// Data known about the script before it runs.
 #[derive(Debug)]
 pub struct Surroundings {
     before: BTreeMap<String, String>,
     options: Vec<(String, String)>,
-    /// The device cuts large segments itself.
+    /// The device segments large frames itself.
     tso: bool,
-    /// The device's queue takes nothing.
+    /// The device's queue accepts nothing.
     stuck: bool,
     /// The device's queue paces connections.
     paced: bool,
-    /// What of the kernel's HyStart the script has chosen.
+    /// The script's choice of the kernel's HyStart.
     hystart: Option<String>,
     device: Option<Device>,
 }
 
 impl Surroundings {
-    /// Looks at the options, and at the settings before the script's commands change them.
+    /// Reads the options, and the settings before the script's commands change them.
     pub fn new() -> Self {
         let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
         let arguments: Vec<String> = arguments
@@ -49,9 +49,9 @@ impl Surroundings {
             let text = std::fs::read_to_string(script).unwrap_or_default();
             options.extend(text.lines().filter_map(option));
         }
-        // What the command line says comes last and counts more, as for packetdrill.
+        // Options on the command line come last and take precedence, as in packetdrill.
         options.extend(arguments.iter().filter_map(|argument| option(argument)));
-        // As the device that packetdrill makes for the kernel does.
+        // Like the device that packetdrill creates for the kernel.
         let mut new = Self {
             before: kernel_settings(),
             options,
@@ -70,8 +70,8 @@ impl Surroundings {
         new
     }
 
-    /// A command of the script has run: notes what it means for the device, and what it writes to a
-    /// parameter of the kernel's modules.
+    /// A command of the script was run: records its effect on the device, and on parameters of
+    /// kernel modules.
     pub fn commanded(&mut self, text: &str) {
         for words in text.lines().flat_map(|line| line.split(';')).map(words) {
             match *words.as_slice() {
@@ -94,32 +94,32 @@ impl Surroundings {
         }
     }
 
-    /// Whether a command makes the kernel forget what it knows of servers.
+    /// Whether a command makes the kernel forget its cached metrics.
     pub fn forgets_servers(&self, text: &str) -> bool {
         text.lines().any(|line| matches!(*words(line), ["ip", "tcp_metrics", "flush", ..]))
     }
 
-    /// Whether the device cuts large segments itself.
+    /// Whether the device segments large frames itself.
     pub fn has_tso(&self) -> bool {
         self.tso
     }
 
-    /// Payload of the segments that a larger packet of the script stands for.
+    /// Payload of the segments that a larger packet of the script consists of.
     pub fn segment_bytes(&self) -> Option<u16> {
         self.option("mss").and_then(|text| text.parse().ok())
     }
 
-    /// Whether the device takes no packet at all.
+    /// Whether the device accepts no packet at all.
     pub fn is_stuck(&self) -> bool {
         self.stuck
     }
 
-    /// The settings that the script's commands have changed so far.
+    /// The settings changed so far by the script's commands.
     pub fn changed_settings(&self) -> Vec<(String, String)> {
         kernel_settings()
             .into_iter()
-            // A key of nought may have been set or not; nobody can expect the random one. How large
-            // buffers are differs between kernels.
+            // A key of zeros may have been set or not; no script can expect the random one. Buffer
+            // sizes differ between kernels.
             .filter(|(name, value)| {
                 [KEY, RECEIVE_BUFFERS].contains(&name.as_str())
                     || self.before.get(name) != Some(value)
@@ -129,7 +129,7 @@ impl Surroundings {
             .collect()
     }
 
-    /// The ways through the device, of which the kernel says more than where they lead.
+    /// The routes through the device with metrics.
     pub fn routes(&self) -> Vec<Destination> {
         self.device.as_ref().map(Device::routes).unwrap_or_default()
     }
@@ -151,7 +151,7 @@ impl Surroundings {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// What the host is made with; settings that mean nothing to our stack are named on standard
+    /// The settings of the host; settings without meaning for our stack are reported on standard
     /// error.
     pub fn settings(&self) -> Settings {
         let mut changed = self.changed_settings();
@@ -163,11 +163,11 @@ impl Surroundings {
         Settings {
             mtu: self.option("mtu").and_then(|text| text.parse().ok()).unwrap_or(usual_mtu),
             sysctls: changed,
-            // All the world is on the link, so that no gateway needs to be known.
+            // All destinations are on-link, so no gateway is needed.
             addresses: vec![(self.local(), 0)],
             numbers: Numbers::Real,
-            // As the device that packetdrill makes for the kernel has it; where commands have
-            // switched it off, large frames are cut behind the stack.
+            // Like the device that packetdrill creates for the kernel; if commands switch it off,
+            // large frames are segmented behind the stack.
             tso: true,
             routes: self.routes(),
         }
@@ -201,7 +201,7 @@ fn kernel_settings() -> BTreeMap<String, String> {
 }
 
 fn setting(path: &Path) -> Option<(String, String)> {
-    // Some can be written only, or are folders.
+    // Some are write-only, or are directories.
     let value = std::fs::read_to_string(path).ok()?;
     let name = path.strip_prefix("/proc/sys").ok()?.to_str()?.replace('/', ".");
     Some((name, value.split_whitespace().collect::<Vec<_>>().join(" ")))

@@ -7,7 +7,7 @@ use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use crate::memory;
 
-/// The family of an address; `None` when there is none, or not even that of one.
+/// The family of an address; `None` if there is no address, or it is too short for one.
 pub fn family(addr: *const sockaddr, len: socklen_t) -> Option<i32> {
     let is_whole = !addr.is_null() && len as usize >= size_of::<libc::sa_family_t>();
     // SAFETY: any bytes are a family, which comes first.
@@ -56,7 +56,7 @@ pub fn read(addr: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>,
     }
 }
 
-/// An address in C's form.
+/// An address in C's layout.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union Packed {
@@ -65,7 +65,7 @@ pub union Packed {
 }
 
 impl Packed {
-    /// Converts; with the length that C expects beside it.
+    /// Converts; returns it with its length.
     pub fn new(addr: SocketAddr) -> (Self, socklen_t) {
         match addr {
             SocketAddr::V4(v4) => {
@@ -90,19 +90,19 @@ impl Packed {
         }
     }
 
-    /// For passing to a C function.
+    /// For a C function.
     pub fn as_ptr(&self) -> *const sockaddr {
         (&raw const *self).cast()
     }
 }
 
-/// Writes an address to the program, cut to its room, and the full length beside it; nothing where the
-/// program does not ask for it.
+/// Writes an address to the program, truncated to its room, and the full length; nothing if the
+/// program does not request it.
 pub fn write(value: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
     if addr.is_null() { Ok(()) } else { write_always(value, addr, len) }
 }
 
-/// The same where the program cannot but ask for it (getsockname).
+/// The same for calls in which the program always requests it (getsockname).
 pub fn write_always(
     value: SocketAddr,
     addr: *mut sockaddr,

@@ -1,11 +1,11 @@
-//! Between C and Rust: errno, failure values, panics, cancelled threads, and the question whether a
-//! descriptor is ours.
+//! Between C and Rust: errno, failure values, panics, cancelled threads, and the check whether a
+//! descriptor is tracked.
 //!
-//! A thread that is cancelled is unwound by the C library. It must not be in the midst of the layer
-//! then: from the first time that a program cancels a thread, or lets one be cancelled anywhere, calls
-//! of the layer are made with that put off; what those call that wait already is no cancellation point.
-//! What is on the stack outside of [`contained`], here and in `calls`, has nothing to be undone, so that it
-//! may be unwound at any instruction.
+//! The C library unwinds a thread that is cancelled. It must not be inside the layer then: from the
+//! first time that a program cancels a thread, or enables asynchronous cancellation, calls of the
+//! layer are made with cancellation deferred; system calls made by waits already in progress are
+//! not cancellation points. Frames outside of [`contained`], here and in `calls`, have nothing to
+//! undo, so they can be unwound at any instruction.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_long};
@@ -15,7 +15,7 @@ use client::sockets::{Errno, Sockets, Verdict};
 
 use crate::real;
 
-/// What a C function returns when it fails.
+/// The return value of a failed C function.
 pub trait Failed {
     /// -1 or null.
     const FAILED: Self;
@@ -65,11 +65,12 @@ const PTHREAD_CANCEL_DEFERRED: c_int = 0;
 pub const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
 
 thread_local! {
-    /// Whether the program lets this thread be cancelled, while that is put off.
+    /// Whether the program has enabled cancellation of this thread, while it is deferred here.
     static LETS_CANCEL: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Whether the program lets this thread be cancelled. Asked within a call, where nothing acts on it.
+/// Whether the program has enabled cancellation of this thread. Called within a call, where nothing
+/// acts on it.
 pub fn lets_cancel() -> bool {
     LETS_CANCEL.get().unwrap_or_else(|| {
         // The call began before the program cancelled any thread.
@@ -83,9 +84,10 @@ pub fn lets_cancel() -> bool {
     })
 }
 
-/// Runs `body` while this thread cannot be cancelled. To disable would not do: of a thread that can be
-/// cancelled anywhere, glibc's handler looks at the type only, and may come later. `lets` learns whether
-/// the program lets the thread be cancelled, and says whether the layer's waits are to heed it.
+/// Runs `body` while this thread cannot be cancelled. Disabling is not enough: for a thread with
+/// asynchronous cancellation, glibc's handler checks only the type, and may run late. `lets` is
+/// passed whether the program has enabled cancellation, and returns whether the layer's waits must
+/// honour it.
 fn shielded<T>(lets: impl FnOnce(bool) -> bool, body: impl FnOnce() -> T) -> T {
     let (mut kind, mut state) = (PTHREAD_CANCEL_DEFERRED, PTHREAD_CANCEL_DISABLE);
     // SAFETY: room for two ints.
@@ -104,22 +106,22 @@ fn shielded<T>(lets: impl FnOnce(bool) -> bool, body: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Runs `body` where a thread that is cancelled ends only once the layer is off its stack.
+/// Runs `body` so that a cancelled thread ends only when the layer is off its stack.
 #[cold]
 #[inline(never)]
 fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     shielded(|lets| lets, body)
 }
 
-/// Runs a wrapper whose C function is a cancellation point on behalf of a call that is none: syscall(2).
+/// Runs a wrapper whose C function is a cancellation point for a call that is not one: syscall(2).
 pub fn without_points<T>(body: impl FnOnce() -> T) -> T {
     shielded(|_| false, body)
 }
 
-/// At the beginning of a cancellation point: a thread that was cancelled ends here.
+/// At the beginning of a cancellation point: a cancelled thread ends here.
 #[inline]
 fn end_if_cancelled(sockets: &'static Sockets) {
-    // Where a handler calls in the middle of another call, that one looks for itself.
+    // If a handler has interrupted another call, that one checks for itself.
     if sockets.may_cancel() && LETS_CANCEL.get().is_none() {
         tell(Sockets::calls);
         // SAFETY: nothing on the stack is to be undone.
@@ -127,11 +129,11 @@ fn end_if_cancelled(sockets: &'static Sockets) {
     }
 }
 
-/// A call has come back because its thread was cancelled.
+/// A call has returned because its thread was cancelled.
 #[cold]
 #[inline(never)]
 fn end_cancelled() {
-    // Nobody looks for it any more.
+    // It is not tracked any more.
     tell(Sockets::calls);
     // SAFETY: nothing on the stack is to be undone.
     unsafe { pthread_testcancel() };
@@ -160,7 +162,8 @@ pub fn answer_point<T: Failed>(
     answer(body)
 }
 
-/// Runs `body` where panics end; with whether it has failed because its thread was cancelled.
+/// Runs `body` and stops panics; returns with it whether it failed because its thread was
+/// cancelled.
 #[inline(never)]
 fn contained<T: Failed>(body: impl FnOnce() -> Result<T, Errno>) -> (T, bool) {
     let saved = errno();
@@ -183,7 +186,7 @@ fn contained<T: Failed>(body: impl FnOnce() -> Result<T, Errno>) -> (T, bool) {
     }
 }
 
-/// Asks the layer what cannot fail; false without a layer.
+/// Calls the layer with an infallible query; false without a layer.
 #[inline]
 pub fn asks(question: impl FnOnce(&'static Sockets) -> bool) -> bool {
     let Some(sockets) = crate::sockets() else { return false };
@@ -196,7 +199,7 @@ pub fn is_accelerated(fd: c_int) -> bool {
     followed(fd).is_some() && asks(|sockets| sockets.accelerated(fd))
 }
 
-/// Tells the layer something.
+/// Notifies the layer.
 #[inline]
 pub fn tell(news: impl FnOnce(&'static Sockets)) {
     asks(|sockets| {
@@ -205,13 +208,13 @@ pub fn tell(news: impl FnOnce(&'static Sockets)) {
     });
 }
 
-/// The layer, if it follows a descriptor.
+/// The layer, if it tracks a descriptor.
 #[inline]
 fn followed(fd: c_int) -> Option<&'static Sockets> {
     crate::sockets().filter(|sockets| sockets.follows(fd))
 }
 
-/// Serves a call on a followed descriptor; `None` when it is the kernel's.
+/// Serves a call on a tracked descriptor; `None` if it is the kernel's.
 #[inline]
 pub fn serve<T: Failed>(fd: c_int, body: impl FnOnce(&'static Sockets) -> Verdict<T>) -> Option<T> {
     decided(followed(fd)?, body)

@@ -1,5 +1,5 @@
-//! The kernel as the socket layer sees it: the C library's real functions, and by their numbers those
-//! calls whose functions are cancellation points.
+//! The kernel as the socket layer uses it: the C library's real functions, and system call numbers
+//! where the functions are cancellation points.
 
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
@@ -17,8 +17,8 @@ use crate::{addresses, real};
 /// The real functions.
 pub struct Raw;
 
-/// `si_code` of a signal about a descriptor whose own codes mean something else, or which this program
-/// may not say (asm-generic/siginfo.h); not in the libc crate.
+/// `si_code` of a signal about a descriptor if the signal has other codes, or this program may not
+/// use them (asm-generic/siginfo.h); not in the libc crate.
 const SI_SIGIO: c_int = -5;
 /// Signals that have codes of their own (sig_specific_sicodes); SIGPOLL's are these.
 const WITH_CODES: [c_int; 7] = [
@@ -50,7 +50,7 @@ impl SignalInfo {
         Self { signal, code: SI_SIGIO, band, fd, ..Self::default() }
     }
 
-    /// As the kernel itself sends it.
+    /// As sent by the kernel itself.
     fn with_reason(signal: c_int, about: About) -> Self {
         let code = if WITH_CODES.contains(&signal) { SI_SIGIO } else { about.reason };
         Self { code, ..Self::of(signal, about) }
@@ -59,7 +59,7 @@ impl SignalInfo {
 
 const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
-/// The result of a C call that says -1 on failure; errno is left as it was before it.
+/// The result of a C call that returns -1 on failure; errno is restored.
 fn check<T: PartialOrd + Default>(call: impl FnOnce() -> T) -> Result<T, Errno> {
     let saved = errno();
     let value = call();
@@ -71,8 +71,8 @@ fn check<T: PartialOrd + Default>(call: impl FnOnce() -> T) -> Result<T, Errno> 
     Ok(value)
 }
 
-/// Makes a system call by its number. The C library's function of its name would be a cancellation
-/// point, and a thread must not end in the middle of the layer.
+/// Makes a system call by its number. The C library's function would be a cancellation point, and a
+/// thread must not end inside the layer.
 ///
 /// # Safety
 /// As the system call's.
@@ -82,7 +82,7 @@ pub unsafe fn call(number: c_long, arguments: [usize; 6]) -> c_long {
     unsafe { real::syscall(number, a, b, c, d, e, f) }
 }
 
-/// Bytes of a signal mask, as system calls are told.
+/// Bytes of a signal mask in system calls.
 const MASK_BYTES: usize = 8;
 
 /// Writes one line to standard error; needs no allocation beyond the line.
@@ -96,8 +96,8 @@ pub fn log_line(line: &str) {
     let _ = check(|| unsafe { call(libc::SYS_writev, [2, at, 2, 0, 0, 0]) });
 }
 
-/// Whether a descriptor is a socket of IP: what inetd and its like make standard error of is no place
-/// for messages.
+/// Whether a descriptor is an IP socket: inetd and similar programs connect standard error to one,
+/// which is no place for messages.
 fn is_connected_to_a_peer(fd: RawFd) -> bool {
     let domain = Raw.option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN);
     matches!(domain, Ok(libc::AF_INET | libc::AF_INET6))
@@ -137,7 +137,7 @@ impl Kernel for Raw {
         timeout: Option<Duration>,
         mask: Option<SigMask>,
     ) -> Result<usize, Errno> {
-        // What is left of it is written there.
+        // The remaining time is written there.
         let mut time = timespec(timeout);
         let time = time.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
         let (at, time) = (fds.as_mut_ptr().expose_provenance(), time.expose_provenance());
@@ -369,7 +369,7 @@ impl Kernel for Raw {
         let asked = [fd_word(fd), (&raw mut stat).expose_provenance(), 0, 0, 0, 0];
         // SAFETY: room for a stat, which has the kernel's layout.
         check(|| unsafe { call(libc::SYS_fstat, asked) })?;
-        // An inode number is one of its file system's; sockets all have the same.
+        // An inode number is unique in its file system; all sockets are in the same one.
         Ok((stat.st_ino ^ stat.st_dev.rotate_left(40)).max(1))
     }
 
@@ -388,13 +388,14 @@ impl Kernel for Raw {
     }
 
     fn restarts_after_signal(&self) -> bool {
-        // The C library refuses to tell of its own signals (32 and 33), which programs cannot catch.
+        // The C library refuses queries for its own signals (32 and 33), which programs cannot
+        // catch.
         (1..=64).all(|signal| {
             // SAFETY: all zero is a valid sigaction, and a null new action only asks.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             // SAFETY: as above.
             let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
-            // A handler that was for one time (SA_RESETHAND) may be gone, but its flags are not.
+            // A one-shot handler (SA_RESETHAND) may be gone, but its flags are not.
             let is_caught = action.sa_flags & libc::SA_RESETHAND != 0
                 || ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
             asked != 0 || !is_caught || action.sa_flags & libc::SA_RESTART != 0
@@ -414,9 +415,10 @@ impl Kernel for Raw {
     fn signal(&self, to: Owner, signal: i32, about: Option<About>) -> Result<(), Errno> {
         let nobody = if signal == 0 { Ok(()) } else { Err(Errno::SRCH) };
         match to {
-            // To kill(2) it would be this program's group.
+            // For kill(2) it would be this program's group.
             Owner::Process(0) | Owner::Thread(0) | Owner::Group(0) => return Err(Errno::SRCH),
-            // And that everybody: the first process's group cannot be named, unless it is this one.
+            // And that would be all processes: the first process's group cannot be signalled,
+            // unless it is this one.
             // SAFETY: asks for a number only.
             Owner::Group(1) if unsafe { libc::getpgrp() } != 1 => return nobody,
             _ => {}
@@ -426,8 +428,9 @@ impl Kernel for Raw {
             (Owner::Process(id), Some(about)) => {
                 // SAFETY: asks for numbers only.
                 let (own, thread) = unsafe { (libc::getpid(), libc::gettid()) };
-                // The kernel lets a thread say POLL_IN and the like to itself alone. By its number a
-                // signal of its whole process can be meant, which another thread takes.
+                // The kernel permits a thread to send POLL_IN and the like only to itself. With its
+                // own number, a signal to the whole process can be meant, which another thread
+                // takes.
                 let (id, info) = match id == own {
                     true => (thread, SignalInfo::with_reason(signal, about)),
                     false => (id, SignalInfo::of(signal, about)),
@@ -457,7 +460,7 @@ impl Kernel for Raw {
             (Owner::Group(id), _) => unsafe { libc::kill(-id, signal) }.into(),
         });
         match (to, told) {
-            // Another process's thread.
+            // A thread of another process.
             (Owner::Thread(_), Err(Errno::SRCH)) if about.is_some() => {
                 self.signal(to, signal, None)
             }
@@ -466,7 +469,7 @@ impl Kernel for Raw {
     }
 
     fn hold_signals(&self) {
-        // Counted last, so that a handler that comes before holds back its own.
+        // Counted last, so that a handler that runs before blocks its own signals.
         if HELD.get() == 0 {
             BEFORE.set(Some(without_signals()));
         }
@@ -503,7 +506,7 @@ impl Kernel for Raw {
     }
 }
 
-/// Takes no signals in this thread from here on; the mask as it was.
+/// Blocks all signals in this thread from here on; returns the previous mask.
 pub fn without_signals() -> libc::sigset_t {
     // SAFETY: all zero is a valid set, which is filled before it is used.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
@@ -515,15 +518,15 @@ pub fn without_signals() -> libc::sigset_t {
     before
 }
 
-/// Takes signals again as before.
+/// Restores the previous mask.
 pub fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: a mask as it was.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
 thread_local! {
-    /// How many hold signals back in this thread.
+    /// Number of holders that block signals in this thread.
     static HELD: Cell<u32> = const { Cell::new(0) };
-    /// Its mask before the first did.
+    /// Its mask before the first one.
     static BEFORE: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
 }

@@ -1,17 +1,18 @@
 //! The LD_PRELOAD library: the C library's socket calls in, `client::sockets` out.
 //!
-//! Each exported function asks whether the descriptor is one that the socket layer follows. If not
-//! (one table look-up), the call goes to the real function untouched. If so, C's arguments become
-//! Rust's, the socket layer answers, and the answer becomes a return value and errno.
+//! Each exported function checks whether the socket layer tracks the descriptor. If not (one table
+//! lookup), the call goes to the real function unmodified. If so, C's arguments are converted to
+//! Rust's, the socket layer handles the call, and its result is converted to a return value and
+//! errno.
 //!
 //! Not done here: socket semantics (crates/client/src/sockets). Not caught: calls that glibc makes
-//! inside itself (stdio on a socket, getaddrinfo's own sockets) and inline system calls. Start reading at
-//! `boundary.rs`; system calls by number are in `calls/syscall.rs`.
+//! internally (stdio on a socket, getaddrinfo's own sockets) and inline system calls. Start reading
+//! at `boundary.rs`; system calls by number are in `calls/syscall.rs`.
 //!
 //! Rules: real functions are resolved once by `dlsym(RTLD_NEXT)`; nothing here calls an interposed
-//! function by its C name; before the constructor has run nothing allocates and everything is
-//! passed to the kernel; a panic never crosses into C; a thread that is cancelled ends outside of the
-//! layer alone (`boundary.rs`).
+//! function by its C name; before the constructor has run nothing allocates and every call goes to
+//! the kernel; a panic never crosses into C; a cancelled thread ends only outside the layer
+//! (`boundary.rs`).
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod addresses;
@@ -33,7 +34,7 @@ static SOCKETS: OnceLock<Sockets> = OnceLock::new();
 
 static PASSES_IO_URING: AtomicBool = AtomicBool::new(false);
 
-/// The socket layer, if this process is to be accelerated and the constructor has run.
+/// The socket layer, if this process is accelerated and the constructor has run.
 #[inline]
 fn sockets() -> Option<&'static Sockets> {
     SOCKETS.get()
@@ -81,13 +82,11 @@ extern "C" fn start() {
         };
     });
     if outcome.is_err() {
-        kernel::log_line(
-            "outboard: the library failed to start; all sockets use the kernel",
-        );
+        kernel::log_line("outboard: the library failed to start; all sockets use the kernel");
     }
 }
 
-/// A path that stays what it is when the program, or one that it starts, changes its directory.
+/// A path that remains valid when the program, or one that it starts, changes its directory.
 fn absolute(path: PathBuf) -> PathBuf {
     if path.is_absolute() {
         return path;
@@ -109,7 +108,7 @@ fn program_name() -> String {
         .unwrap_or_else(|| "program".into())
 }
 
-/// Lets the socket layer make what a child is to inherit.
+/// Makes the socket layer prepare what a child inherits.
 extern "C" fn before_fork() {
     if let Some(sockets) = sockets() {
         let saved = boundary::errno();
@@ -121,7 +120,7 @@ extern "C" fn before_fork() {
     }
 }
 
-/// Tells the socket layer that there is a child.
+/// Notifies the socket layer of a child.
 extern "C" fn after_fork_in_parent() {
     if let Some(sockets) = sockets() {
         sockets.has_forked();
@@ -133,7 +132,7 @@ fn passes_io_uring() -> bool {
     PASSES_IO_URING.load(Ordering::Relaxed)
 }
 
-/// Tells the socket layer that this is a child: what it inherited belongs to the parent.
+/// Notifies the socket layer that this is a child: what it inherited belongs to the parent.
 extern "C" fn after_fork_in_child() {
     if let Some(sockets) = sockets() {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sockets.forked()));

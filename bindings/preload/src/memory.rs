@@ -1,5 +1,5 @@
-//! The kernel's answer to whether a page of the program's can be used, by calls that copy nothing of it
-//! and change nothing: futex(2) looks at a word before it does anything else.
+//! Checks by the kernel whether a page of the program can be used, by a call that copies and
+//! changes nothing: futex(2) reads a word before anything else.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::AtomicU32;
@@ -12,12 +12,12 @@ use crate::real;
 
 const FUTEX_CMP_REQUEUE_PRIVATE: c_long = 4 | 128;
 const FUTEX_WAKE_OP_PRIVATE: c_long = 5 | 128;
-/// Adds 0 to the word, and wakes none unless it is this number.
+/// Adds 0 to the word, and wakes no thread unless it has this value.
 const ADD_NOTHING: c_long = 1 << 28 | 0x7a5;
 
 /// Whether the page that begins at an address can be used.
 pub fn can_be_used(address: usize, access: Access) -> bool {
-    /// Where nobody waits.
+    /// A futex without waiters.
     static NOBODY: AtomicU32 = AtomicU32::new(0);
     let nobody = NOBODY.as_ptr().expose_provenance() as c_long;
     let word = address as c_long;
@@ -59,7 +59,7 @@ pub fn store<T: Copy>(at: *mut T, value: T) -> Result<(), Errno> {
     Ok(())
 }
 
-/// How many of `len` bytes can be written, from the first on.
+/// How many of `len` bytes can be written, starting at the first.
 pub fn writable(at: *const u8, len: usize) -> usize {
     usable(at.addr(), len, Access::Write)
 }
@@ -76,7 +76,7 @@ pub fn is_readable<T>(at: *const T, count: usize) -> bool {
     is_usable(at.addr(), len, Access::Read)
 }
 
-/// Defines functions after which what is known of some memory is void.
+/// Defines functions that invalidate checks of memory.
 macro_rules! unmappers {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $void:expr;)*) => {
         $(
@@ -103,14 +103,14 @@ unmappers! {
     /// pkey_mprotect(2).
     pkey_mprotect(at: *mut c_void, len: usize, protection: c_int, key: c_int) -> c_int,
         forget(at.addr(), len);
-    /// mremap(2). Variadic; its last argument travels in the same register.
+    /// mremap(2). Variadic; its last argument is in the same register.
     mremap(at: *mut c_void, len: usize, new_len: usize, flags: c_int, to: *mut c_void) -> *mut c_void,
         moved((at.addr(), len), (flags, to.addr(), new_len));
-    /// shmdt(2), which does not say how long the segment is.
+    /// shmdt(2), which does not give the length of the segment.
     shmdt(at: *const c_void) -> c_int, forget_all();
 }
 
-/// After mremap(2), which may also take the place of other memory.
+/// After mremap(2), which may also replace other memory.
 fn moved((at, len): (usize, usize), (flags, to, new_len): (c_int, usize, usize)) {
     forget(at, len);
     if flags & libc::MREMAP_FIXED != 0 {
@@ -118,7 +118,7 @@ fn moved((at, len): (usize, usize), (flags, to, new_len): (c_int, usize, usize))
     }
 }
 
-/// mmap(2), which may take the place of other memory.
+/// mmap(2), which may replace other memory.
 ///
 /// # Safety
 /// As the C function's.

@@ -1,4 +1,4 @@
-//! The functions that this library stands in front of, found once by `dlsym(RTLD_NEXT)`.
+//! The interposed functions of the C library, resolved once by `dlsym(RTLD_NEXT)`.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -19,7 +19,7 @@ pub fn find(name: &std::ffi::CStr) -> *mut c_void {
 /// The C library's `__libc_single_threaded`, if it has one.
 static SINGLE_THREADED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whether the process has no other thread; false if that is unknown.
+/// Whether the process has no other thread; false if unknown.
 pub fn is_single_threaded() -> bool {
     let at = SINGLE_THREADED.load(Relaxed).cast::<c_char>();
     // SAFETY: the symbol of this name is a char that lives as long as the process.
@@ -28,15 +28,16 @@ pub fn is_single_threaded() -> bool {
 
 macro_rules! real {
     ($($name:ident: fn($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
-        /// Where each function is, once it has been found.
+        /// The address of each function, once resolved.
         #[expect(non_upper_case_globals, reason = "each has the name of its function")]
         mod found {
             use super::{AtomicPtr, c_void};
             $(pub static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
         }
 
-        /// Looks up every function, so that no later call does: dlsym takes locks and allocates, and
-        /// signal handlers and allocators that hold their own locks call these functions, too.
+        /// Resolves every function, so that no later call does: dlsym takes locks and allocates,
+        /// and these functions are also called by signal handlers and by allocators that hold their
+        /// own locks.
         pub fn resolve_all() {
             $(found::$name.store(find(concat_cstr!($name)), Relaxed);)*
             SINGLE_THREADED.store(find(c"__libc_single_threaded"), Relaxed);

@@ -1,9 +1,9 @@
-//! `outboard run --explain`: what became of the process's sockets, told when it ends or becomes
+//! `outboard run --explain`: the outcome of the process's sockets, reported when it ends or becomes
 //! another program.
 //!
 //! A signal handler may end the process, so nothing here allocates or waits: the report is composed
-//! in a static page and written at once. What ends by a signal's default action is not seen, nor
-//! what glibc ends inside itself (the first process of daemon(3)).
+//! in a static page and written at once. There is no report at an end by a signal's default action,
+//! or by glibc itself (the first process of daemon(3)).
 
 use std::ffi::{CString, c_int};
 use std::fmt::{self, Write};
@@ -18,18 +18,18 @@ use client::{CensusLine, Subject};
 use crate::kernel::call;
 use crate::real;
 
-/// How reports are asked for: `text` or `json`, and after a colon the file that they go to instead
-/// of standard error.
+/// Requested form of reports: `text` or `json`, and after a colon the file to write to instead of
+/// standard error.
 const VARIABLE: &str = "OUTBOARD_EXPLAIN";
 /// Room for a whole report: at most 63 lines.
 const PAGE_BYTES: usize = 24 << 10;
-/// The report's descriptor gets a number from here on where the limit allows.
+/// The report's descriptor gets a number from here on if the limit permits.
 const NUMBER_FROM: c_int = 900;
 
-/// Descriptor numbers that are looked at for sockets that the program was started with.
+/// Descriptor numbers checked for sockets with which the program was started.
 pub const PASSED_NUMBERS: RawFd = 256;
 
-/// What is reported at.
+/// The event to report.
 #[derive(Clone, Copy)]
 pub enum Event {
     /// The process ends.
@@ -47,11 +47,11 @@ impl Event {
     }
 }
 
-/// How and where reports are written.
+/// Form and destination of reports.
 #[derive(Clone, Copy)]
 pub struct Reporter {
     json: bool,
-    /// Where to.
+    /// Destination.
     pub fd: RawFd,
 }
 
@@ -60,8 +60,8 @@ static PAGE: Mutex<Page> = Mutex::new(Page { bytes: [0; PAGE_BYTES], len: 0 });
 /// The process that has reported its end.
 static ENDED: AtomicI32 = AtomicI32::new(0);
 
-/// Prepares for reports, if they are asked for. The descriptor is opened now: later the program may
-/// have other rights, another root directory or another standard error.
+/// Prepares reports, if they are requested. The descriptor is opened now: later the program may
+/// have other privileges, another root directory or another standard error.
 pub fn prepare() -> Option<Reporter> {
     let wish = std::env::var_os(VARIABLE)?.into_vec();
     let (format, path) = match wish.iter().position(|byte| *byte == b':') {
@@ -173,7 +173,7 @@ impl Write for Page {
 }
 
 impl Page {
-    /// Adds a piece whole or not at all; room for `spare` bytes stays.
+    /// Adds a piece as a whole or not at all; keeps room for `spare` bytes.
     fn add(&mut self, spare: usize, piece: impl FnOnce(&mut Self) -> fmt::Result) -> bool {
         let before = self.len;
         let fits = piece(self).is_ok() && self.len + spare <= PAGE_BYTES;

@@ -229,10 +229,11 @@ fn xdp() -> Check {
             "sockets open; frames of one buffer only, so the MTU must be 3,822 or less",
             "Linux 6.6 supports longer frames, and generic mode on veth",
         ),
-        Ok(_) => {
-            Check::good(SUBJECT, "sockets open; the port reports at its start what its driver \
-             supports")
-        }
+        Ok(_) => Check::good(
+            SUBJECT,
+            "sockets open; the port reports at its start what its driver \
+             supports",
+        ),
     }
 }
 

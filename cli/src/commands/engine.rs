@@ -161,8 +161,10 @@ fn warn_of_firewall(heard: Receiver<Accelerated>) -> Result<()> {
             }
             if firewall.tracked > 0 && !is_tracking_said {
                 is_tracking_said = true;
-                say("connections are tracked here (conntrack); accelerated ones are not, so rules \
-                 that match connection state do not see them");
+                say(
+                    "connections are tracked here (conntrack); accelerated ones are not, so rules \
+                 that match connection state do not see them",
+                );
             }
             if said.len() >= SENTENCES_MAX {
                 say(

@@ -170,7 +170,10 @@ fn find_program(program: &OsStr) -> Result<PathBuf> {
     }
     lab::find(&program.to_string_lossy()).ok_or_else(|| {
         let shown = program.to_string_lossy();
-        Failure::new(format!("there is no program {shown}"), "install it, or give its absolute path")
+        Failure::new(
+            format!("there is no program {shown}"),
+            "install it, or give its absolute path",
+        )
     })
 }
 

@@ -125,8 +125,8 @@ struct Running {
 }
 
 fn start(path: &Path) -> Result<Child> {
-    let own = std::env::current_exe()
-        .explain("cannot find this executable", "start it by its path")?;
+    let own =
+        std::env::current_exe().explain("cannot find this executable", "start it by its path")?;
     // A session of its own is a scheduling group of its own (sched(7), autogroup).
     Command::new("setsid")
         .args(["unshare", "--net", "--"])

@@ -185,7 +185,9 @@ fn compare(file: &Path, now: &Hashes) -> Result<()> {
             "remove it and run this again to rewrite it",
         )?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => Err(error).explain(format!("cannot read {shown}"), "check its permissions")?,
+        Err(error) => {
+            Err(error).explain(format!("cannot read {shown}"), "check its permissions")?
+        }
     };
     let updates = std::env::var_os("UPDATE").is_some();
     let Some(known) = known.as_ref().filter(|_| !updates) else {

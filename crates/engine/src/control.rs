@@ -639,8 +639,7 @@ impl Control {
             (Stage::Session(session), ToEngine::BindMessages { serial, context, key }) => {
                 let (session, incarnation) = (*session, self.incarnation);
                 if !self.sessions.get(&session).is_some_and(|one| one.has_messages) {
-                    let reason =
-                        "the session was not attached for messages; attach one that is";
+                    let reason = "the session was not attached for messages; attach one that is";
                     let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error();
                     let refusal = Refusal { errno, reason: reason.into() };
                     return self.discard.close(uid, fds)
@@ -775,7 +774,10 @@ impl Control {
                 Some("only root and the engine's own user may confirm it".to_string())
             }
             Some(trial) => trial.confirm().err().map(|over| over.to_string()),
-            None => Some("the engine was not started with --confirm; there is nothing to confirm".to_string()),
+            None => Some(
+                "the engine was not started with --confirm; there is nothing to confirm"
+                    .to_string(),
+            ),
         };
         self.tell(id, &FromEngine::Confirmed { refused })
     }

@@ -20,9 +20,9 @@ impl fmt::Display for EngineError {
             Self::Panicked { thread } => {
                 write!(f, "the engine's thread {thread} panicked; its message is above")
             }
-            Self::PortsLost => f.write_str(
-                "the interface of its port was removed; restart it when there is one",
-            ),
+            Self::PortsLost => {
+                f.write_str("the interface of its port was removed; restart it when there is one")
+            }
         }
     }
 }

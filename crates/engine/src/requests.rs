@@ -60,9 +60,7 @@ fn errno_of(refusal: Refusal) -> Errno {
 fn not_claimed(local: SocketAddr, error: &std::io::Error) -> Refusal {
     refusal(
         Errno::NOBUFS,
-        format!(
-            "the XDP program has no room for more ports ({error}); the kernel serves {local}"
-        ),
+        format!("the XDP program has no room for more ports ({error}); the kernel serves {local}"),
     )
 }
 

@@ -25,7 +25,7 @@ const LOG_BYTES: usize = 1 << 20;
 /// Name of maps and programs in `bpftool`.
 const NAME: &[u8; 8] = b"outboard";
 
-/// Told from the kind itself by a bit of our own.
+/// Distinguished from the map type itself by a bit of our own.
 const MAPPED: u32 = 1 << 16;
 
 /// Kinds of maps (`enum bpf_map_type`).
@@ -94,7 +94,7 @@ impl Map {
         Ok(Self { fd, key_bytes, value_bytes })
     }
 
-    /// A map that was created elsewhere with these sizes.
+    /// A map created elsewhere with these sizes.
     pub(crate) fn from_fd(fd: OwnedFd, key_bytes: usize, value_bytes: usize) -> Self {
         Self { fd, key_bytes, value_bytes }
     }
@@ -157,9 +157,10 @@ struct Element {
 pub(crate) enum Hook {
     /// At the ingress of an interface, on frames as the kernel's stack sees them.
     TcxIngress,
-    /// In the driver, before the kernel's stack; on frames of several buffers, too, if so told.
+    /// In the driver, before the kernel's stack; on frames of several buffers, too, if set.
     Xdp {
-        /// Without it the kernel keeps such frames away (drivers switch off what makes them).
+        /// Without it the kernel keeps such frames away (drivers disable the features that cause
+        /// them).
         several_buffers: bool,
     },
 }
@@ -218,7 +219,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Loads a program. When the verifier refuses it, the error holds what the verifier said.
+    /// Loads a program. If the verifier refuses it, the error has the verifier's log.
     pub(crate) fn load(hook: Hook, code: &[Instruction]) -> io::Result<Self> {
         let why = match Self::load_with_log(hook, code, &mut []) {
             Ok(program) => return Ok(program),
@@ -263,7 +264,7 @@ impl Program {
     }
 
     /// Attaches the program to an interface of this thread's namespace. It stays attached as long
-    /// as the link's descriptor is open somewhere. `flags`: as the hook has them.
+    /// as a descriptor of the link is open. `flags` are those of the hook.
     pub(crate) fn attach(&self, interface_index: u32, flags: u32) -> io::Result<OwnedFd> {
         let (_, attach_type, _) = self.hook.numbers();
         let link = LinkCreate {
@@ -278,7 +279,7 @@ impl Program {
         bpf(LINK_CREATE, &link).map(new_descriptor)
     }
 
-    /// Runs the program once on a frame and gives its verdict, without effect.
+    /// Runs the program once on a frame and returns its verdict, without effect.
     #[cfg(test)]
     pub(crate) fn run(&self, frame: &[u8]) -> io::Result<u32> {
         let mut run = TestRun::new(self, frame);
@@ -286,8 +287,8 @@ impl Program {
         Ok(run.retval)
     }
 
-    /// Lets a frame arrive at the first receive queue of an interface of this thread's namespace,
-    /// as far as the program and what it redirects to are concerned (Linux 5.18).
+    /// Makes a frame arrive at the first receive queue of an interface of this thread's namespace,
+    /// as seen by the program and the targets of its redirects (Linux 5.18).
     pub(crate) fn run_live(&self, frame: &[u8], interface_index: u32) -> io::Result<()> {
         const LIVE_FRAMES: u32 = 1 << 1;
         /// `struct xdp_md`.
@@ -359,7 +360,7 @@ impl TestRun {
         }
     }
 
-    /// Frame and context must live on until it returns.
+    /// Frame and context must live until it returns.
     fn start(&mut self) -> io::Result<()> {
         // SAFETY: the attributes are of the command's layout and length; the kernel reads the
         // frame and the context, which live on in the callers, and writes only the attributes.

@@ -1,5 +1,5 @@
-//! One frame out of its pieces: lengths, what a port may send, the copy, and the checksum that is
-//! fused into it for ports without the offload.
+//! One frame from its pieces: lengths, the limits of a port, the copy, and the checksum that is
+//! computed with it for ports without the offload.
 
 use arch::SharedBytes;
 use wire::checksum::Sum;
@@ -23,7 +23,7 @@ pub(crate) fn length(header: &[u8], payload: &[SharedBytes<'_>]) -> usize {
     payload.iter().fold(header.len(), |sum, piece| sum.saturating_add(piece.len()))
 }
 
-/// Whether a port like this can send this frame with this work to do on it.
+/// Whether a port with these offloads can send this frame with this metadata.
 pub(crate) fn sendable(info: &PortInfo, meta: &TxMeta, header: &[u8], len: usize) -> bool {
     if header.len() < ETHERNET_BYTES {
         return false;
@@ -39,7 +39,7 @@ pub(crate) fn sendable(info: &PortInfo, meta: &TxMeta, header: &[u8], len: usize
                 GsoKind::Tcp6 => info.offloads.tso6,
                 GsoKind::Udp => info.offloads.uso,
             };
-            // A segment must fit the link, and cutting needs a checksum to redo per segment.
+            // A segment must fit the link, and segmentation needs a checksum per segment.
             let header_bytes = usize::from(meta.header_bytes);
             let fits = size > 0 && header_bytes + usize::from(size) <= unit;
             if !offered || !fits || meta.checksum.is_none() || header_bytes > len {
@@ -54,9 +54,9 @@ pub(crate) fn sendable(info: &PortInfo, meta: &TxMeta, header: &[u8], len: usize
     len <= limit && sum_inside
 }
 
-/// Copies the pieces into `frame`, replacing what it held; its memory is kept. With `complete`,
-/// the checksum field at `start + offset` is completed over everything from `start` on. False
-/// when the field does not lie in `header` (nothing of the kind is ever built by the stack).
+/// Copies the pieces into `frame`, replacing its contents; its memory is reused. With `complete`,
+/// the checksum field at `start + offset` is completed over everything from `start` on. False if
+/// the field is not within `header` (the stack never builds such a frame).
 #[must_use]
 pub(crate) fn assemble(
     frame: &mut Vec<u8>,
@@ -103,7 +103,7 @@ pub(crate) fn fill(
     true
 }
 
-/// What the kernel is told of a frame to send.
+/// The vnet header of a frame to send.
 pub(crate) fn vnet_of(meta: &TxMeta) -> VnetHeader {
     let mut header = VnetHeader { header_len: meta.header_bytes, ..VnetHeader::default() };
     if let Some((start, offset)) = meta.checksum {
@@ -122,7 +122,7 @@ pub(crate) fn vnet_of(meta: &TxMeta) -> VnetHeader {
     header
 }
 
-/// What the kernel tells of a frame received; `None` when it is of a kind that nobody asked for.
+/// The metadata of a received frame; `None` for a type that was not enabled.
 pub(crate) fn meta_of(header: &VnetHeader) -> Option<RxMeta> {
     let checksum = if header.flags & vnet::NEEDS_CHECKSUM != 0 {
         RxChecksum::Partial { start: header.checksum_start, offset: header.checksum_offset }

@@ -1,5 +1,5 @@
-//! A received frame in a form that another port can send. What its sender left to do stays with the
-//! port where that can do it; large frames are cut here where it cannot.
+//! Conversion of a received frame to a form that another port can send. A partial checksum is left
+//! to a port that can complete it; large frames are segmented here if the port cannot.
 
 use wire::checksum::Sum;
 use wire::ipv4::Protocol;
@@ -9,7 +9,7 @@ use crate::copy::ETHERNET_BYTES;
 use crate::interface::{Gso, GsoKind, Offloads, PortInfo, RxChecksum, RxFrame, TxError, TxMeta};
 use crate::layers::Transport;
 
-/// What the port can send that frames are passed on to.
+/// Offloads of the port to which frames are forwarded.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
     mtu: u16,
@@ -17,12 +17,12 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Of a port.
+    /// Those of a port.
     pub fn of(info: &PortInfo) -> Self {
         Self { mtu: info.mtu, offloads: info.offloads }
     }
 
-    /// Whether the port cuts such frames by itself.
+    /// Whether the port segments such frames itself.
     fn cuts(self, gso: Gso) -> bool {
         match gso.kind {
             GsoKind::Tcp4 => self.offloads.tso4,
@@ -32,18 +32,18 @@ impl Reach {
     }
 }
 
-/// Passes frames on; its memory is used again.
+/// Forwards frames; its memory is reused.
 #[derive(Debug, Default)]
 pub struct Forwarder {
     segment: Vec<u8>,
 }
 
 impl Forwarder {
-    /// Gives `frame` to `send`, in as many pieces as the port needs: the frame as it is, or segments.
+    /// Passes `frame` to `send`, in as many pieces as the port needs: whole, or in segments.
     ///
     /// # Errors
-    /// What `send` says of the first piece that it does not take, the others are dropped; or that the
-    /// frame is none that can be cut.
+    /// The error of `send` for the first piece that it refuses, after which the rest is dropped; or
+    /// that the frame cannot be segmented.
     pub fn forward(
         &mut self,
         to: Reach,
@@ -100,7 +100,7 @@ impl Forwarder {
     }
 }
 
-/// Which segment of a large frame it is.
+/// Index of a segment in its large frame.
 struct Place {
     number: usize,
     size: u16,
@@ -112,7 +112,7 @@ fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) -> Option<()
     Some(())
 }
 
-/// Makes the headers of a large frame those of one of its segments, whose checksum stays partial.
+/// Turns the headers of a large frame into those of one of its segments, with a partial checksum.
 fn rewrite(segment: &mut [u8], found: &Transport, place: &Place) -> Option<()> {
     let (start, layer4) = (found.ip.start, found.ip.payload);
     let bytes = segment.len();
@@ -137,7 +137,7 @@ fn rewrite(segment: &mut [u8], found: &Transport, place: &Place) -> Option<()> {
         if !place.is_last {
             *flags &= !(TcpFlags::FIN.0 | TcpFlags::PSH.0);
         }
-        // RFC 3168, section 6.1.2: the reduction is told once.
+        // RFC 3168, section 6.1.2: CWR is set in one segment only.
         if place.number > 0 {
             *flags &= !TcpFlags::CWR.0;
         }

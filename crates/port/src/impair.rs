@@ -1,6 +1,6 @@
-//! Faults around any port: loss, duplication, corruption, reordering, delay and a rate limit, on
-//! either direction, from a seed. Frames that are held lie in memory of the wrapper, which is
-//! bounded: what does not fit is lost, as in a router's queue.
+//! Fault injection around any port: loss, duplication, corruption, reordering, delay and a rate
+//! limit, in either direction, from a seed. Held frames are in memory of the wrapper, which is
+//! bounded: beyond, frames are lost as in a router's queue.
 //!
 //! Time comes from [`Port::on_time`] alone, so a simulation repeats to the last frame. The
 //! wrapper does not offer segmentation: the stack then sends frames of one MTU, and a loss is the
@@ -21,17 +21,17 @@ use crate::spec::{Direction, Impairment, Parts};
 const HELD_BYTES_MAX: usize = 32 << 20;
 /// Frames that one direction may hold.
 const HELD_FRAMES_MAX: usize = 16_384;
-/// Spare buffers kept for the next frames; beyond this they are given back.
+/// Spare buffers kept for the next frames; further ones are freed.
 const SPARE_MAX: usize = 256;
-/// How far a reordered frame falls behind when there is no delay to be ahead of.
+/// Delay of a reordered frame if there is no delay to overtake.
 const REORDER_NS: u64 = 1_000_000;
 
-/// What happened to frames, each direction.
+/// Counters of faults, for each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounters {
     /// Lost by chance.
     pub lost: u64,
-    /// Lost because the wrapper held all that it may.
+    /// Lost because the wrapper's limit was reached.
     pub overflowed: u64,
     /// Sent twice.
     pub duplicated: u64,
@@ -41,7 +41,7 @@ pub struct FaultCounters {
     pub reordered: u64,
 }
 
-/// A port with faults; see the module.
+/// A port with injected faults; see the module.
 pub struct Impaired<P: Port = Box<dyn Port>> {
     inner: P,
     info: PortInfo,
@@ -59,7 +59,7 @@ pub struct Impaired<P: Port = Box<dyn Port>> {
 }
 
 impl<P: Port> Impaired<P> {
-    /// Puts `faults` around a port.
+    /// Wraps a port with `faults`.
     pub fn new(inner: P, faults: Impairment, seed: u64) -> Self {
         let mut info = inner.info().clone();
         info.offloads.tso4 = false;
@@ -84,7 +84,7 @@ impl<P: Port> Impaired<P> {
         }
     }
 
-    /// What was done to frames received, and to frames sent.
+    /// Faults of received frames, and of sent frames.
     pub fn faults(&self) -> [FaultCounters; 2] {
         [self.incoming.counters, self.outgoing.counters]
     }
@@ -184,7 +184,7 @@ impl<P: Port> crate::PortWrapper for Impaired<P> {
         PortCounters { rx_frames, rx_bytes, tx_frames, tx_bytes, tx_errors, ..inner }
     }
 
-    /// What is overdue because the inner port is full goes on when that port says.
+    /// Overdue frames of a full inner port are sent when that port is ready.
     fn next_deadline(&self) -> Option<u64> {
         let inner = self.inner.next_deadline();
         let waits = self.is_full && inner.is_some();
@@ -209,11 +209,11 @@ impl<P: Port> crate::PortWrapper for Impaired<P> {
     }
 }
 
-/// Metadata whose checksum a corrupted frame must not carry on as good.
+/// Metadata with a checksum state that a corrupted frame must not keep.
 trait Metadata: Copy {
-    /// A checksum still to be completed, which would hide the damage.
+    /// A partial checksum, which would hide the damage.
     fn partial(&self) -> Option<(u16, u16)>;
-    /// Nothing is known of the checksum any more.
+    /// Marks the checksum as unknown.
     fn forget_checksum(&mut self);
 }
 
@@ -240,8 +240,8 @@ impl Metadata for TxMeta {
     }
 }
 
-/// A frame and when it goes on. Ordered so that the heap yields the earliest first, and of two
-/// at the same time the one that came first.
+/// A frame and the time when it is due. Ordered so that the heap yields the earliest first, and of
+/// two at the same time the first one in.
 #[derive(Debug)]
 struct Held<M> {
     due_ns: u64,
@@ -278,9 +278,9 @@ struct Line<M> {
     held: BinaryHeap<Held<M>>,
     held_bytes: usize,
     sequence: u64,
-    /// When the rate limit lets the next frame begin.
+    /// When the rate limit permits the next frame.
     free_ns: u64,
-    /// Latest time given to a frame in order, which jitter must not go back behind.
+    /// Latest due time of a frame in order, before which jitter must not schedule.
     last_due_ns: u64,
     spare: Vec<Vec<u8>>,
     counters: FaultCounters,
@@ -301,7 +301,7 @@ impl<M: Metadata> Line<M> {
         }
     }
 
-    /// Takes a frame in and decides what becomes of it.
+    /// Takes a frame in and decides its fate.
     fn take(&mut self, header: &[u8], payload: &[SharedBytes<'_>], meta: M, now_ns: u64) {
         if self.random.hits(self.faults.loss) {
             self.counters.lost += 1;
@@ -321,7 +321,7 @@ impl<M: Metadata> Line<M> {
                 return;
             }
             let mut bytes = self.spare.pop().unwrap_or_default();
-            // Without a checksum to complete there is nothing that could fail.
+            // Without a checksum to complete nothing can fail.
             let _whole = copy::assemble(&mut bytes, header, payload, None);
             let mut meta = meta;
             if self.random.hits(self.faults.corrupt) {
@@ -356,8 +356,8 @@ impl<M: Metadata> Line<M> {
         due_ns
     }
 
-    /// Flips one bit behind the Ethernet header of an IP frame. A checksum that is still partial
-    /// is completed first: otherwise it would be computed over the damage and vouch for it.
+    /// Flips one bit after the Ethernet header of an IP frame. A partial checksum is completed
+    /// first: otherwise it would be computed over the damage and hide it.
     fn corrupt(&mut self, bytes: &mut [u8], meta: &mut M) {
         let is_ip = matches!(bytes.get(12..14), Some([8, 0] | [0x86, 0xdd]));
         let Some(body) = bytes.len().checked_sub(copy::ETHERNET_BYTES).filter(|len| *len > 0)
@@ -419,7 +419,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Even over `0..limit`; 0 when the limit is.
+    /// Uniform in `0..limit`; 0 if `limit` is 0.
     fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }

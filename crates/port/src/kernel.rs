@@ -19,7 +19,7 @@ use crate::xdp::reserve;
 pub use mirror::{Mirror, MirrorWait};
 pub use nic::NicPort;
 
-/// An interface of the kernel's as it is to be made.
+/// Parameters of a kernel interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelInterface {
     /// Its name.
@@ -30,30 +30,31 @@ pub struct KernelInterface {
     pub mtu: u16,
 }
 
-/// A device that was made, and what must be known to run it.
+/// A created device, and its properties.
 #[derive(Debug)]
 pub struct KernelFds {
     device: OwnedFd,
     facts: TapFacts,
 }
 
-/// What a `nic` needs beside its device: TCP ports that the kernel reserves for the engine.
+/// What a `nic` needs besides its device: TCP ports reserved for the engine in the kernel.
 #[derive(Debug)]
 pub struct ReservedPorts(reserve::Reserved);
 
-/// Makes a device that mirrors a port: the kernel speaks neither ARP nor IPv6 on it. Takes CAP_NET_ADMIN.
+/// Creates a device that mirrors a port: the kernel uses neither ARP nor IPv6 on it. Needs
+/// CAP_NET_ADMIN.
 ///
 /// # Errors
-/// The name is taken, or the kernel refuses.
+/// If the name is in use, or the kernel refuses.
 pub fn open_mirror(of: &KernelInterface) -> Result<KernelFds, OpenError> {
     open(of, true)
 }
 
-/// Makes a device by which the kernel uses a port, and reserves so many TCP ports for connections that
-/// the engine opens. Takes CAP_NET_ADMIN.
+/// Creates a device by which the kernel uses a port, and reserves so many TCP ports for outgoing
+/// connections of the engine. Needs CAP_NET_ADMIN.
 ///
 /// # Errors
-/// The name is taken, there are not so many ports in a row, or the kernel refuses.
+/// If the name is in use, there are not so many consecutive ports, or the kernel refuses.
 pub fn open_nic(
     of: &KernelInterface,
     connect_ports: u16,

@@ -1,5 +1,4 @@
-//! Where the headers of a frame lie: EtherType, IP, TCP and UDP, as far as frames are passed on from
-//! one attachment to another.
+//! Offsets of a frame's headers: EtherType, IP, TCP and UDP, as needed to forward frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,26 +10,26 @@ use wire::{ethernet, ipv4, ipv6, tcp, udp};
 /// An IP packet inside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IpLayer {
-    /// Where the IP header begins.
+    /// Offset of the IP header.
     pub start: usize,
-    /// Where its payload begins, behind options or the fragment header.
+    /// Offset of its payload, after options or the fragment header.
     pub payload: usize,
-    /// Where the packet ends; padding may follow.
+    /// End of the packet; padding may follow.
     pub end: usize,
-    /// From where.
+    /// Source address.
     pub source: IpAddr,
-    /// Where to.
+    /// Destination address.
     pub destination: IpAddr,
-    /// What the payload is.
+    /// Protocol of the payload.
     pub protocol: Protocol,
-    /// Set in a part of a packet.
+    /// Set for a fragment.
     pub fragment: Option<Part>,
 }
 
-/// Which part of a packet a fragment is.
+/// Position of a fragment in its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// What all parts of the packet have in common.
+    /// Shared by all fragments of the packet.
     pub identification: u32,
     /// It has the header of layer 4.
     pub is_first: bool,
@@ -41,11 +40,11 @@ pub(crate) struct Part {
 pub(crate) struct Transport {
     /// The packet.
     pub ip: IpLayer,
-    /// Ports.
+    /// Source port.
     pub source: u16,
-    /// Ports.
+    /// Destination port.
     pub destination: u16,
-    /// Where the payload begins.
+    /// Offset of the payload.
     pub payload: usize,
 }
 
@@ -53,15 +52,15 @@ fn short(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..)?.first_chunk().copied()?))
 }
 
-/// What lies behind the Ethernet header and at most one tag.
+/// EtherType and offset after the Ethernet header and at most one tag.
 pub(crate) fn ethertype(frame: &[u8]) -> Option<(EtherType, usize)> {
     let (header, _) = ethernet::parse(frame).ok()?;
     Some((header.ethertype, header.header_len()))
 }
 
 impl IpLayer {
-    /// The IP packet of a frame, if it is one whose header is whole. IPv6's extension headers other
-    /// than a fragment header are taken for its payload.
+    /// The IP packet of a frame, if its header is complete. IPv6 extension headers other than a
+    /// fragment header are treated as payload.
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let (kind, start) = ethertype(frame)?;
         match kind {
@@ -128,12 +127,12 @@ impl IpLayer {
 }
 
 impl Transport {
-    /// The TCP or UDP header of a frame, if it has one that is whole; also of a first fragment.
+    /// The TCP or UDP header of a frame, if it is complete; also in a first fragment.
     pub fn parse(frame: &[u8]) -> Option<Self> {
         Self::of(frame, IpLayer::parse(frame)?)
     }
 
-    /// The same of a packet that was looked at.
+    /// The same for a parsed packet.
     pub fn of(frame: &[u8], ip: IpLayer) -> Option<Self> {
         if ip.fragment.is_some_and(|part| !part.is_first) {
             return None;
@@ -150,7 +149,7 @@ impl Transport {
         Some(Self { ip, source, destination, payload: ip.payload + header_bytes })
     }
 
-    /// Where the checksum lies, from the start of layer 4.
+    /// Offset of the checksum from the start of layer 4.
     pub fn checksum_offset(&self) -> usize {
         match self.ip.protocol {
             Protocol::TCP => tcp::CHECKSUM_OFFSET,
@@ -158,7 +157,7 @@ impl Transport {
         }
     }
 
-    /// `(start, offset)` of the checksum, as ports are told it.
+    /// `(start, offset)` of the checksum, as in [`TxMeta::checksum`](crate::TxMeta::checksum).
     pub fn checksum_place(&self) -> Option<(u16, u16)> {
         Some((u16::try_from(self.ip.payload).ok()?, self.checksum_offset() as u16))
     }
@@ -169,12 +168,12 @@ impl Transport {
         Sum::pseudo(source, destination, protocol, bytes as u32)
     }
 
-    /// To whom.
+    /// The destination.
     pub fn local(&self) -> SocketAddr {
         SocketAddr::new(self.ip.destination, self.destination)
     }
 
-    /// From whom.
+    /// The source.
     pub fn remote(&self) -> SocketAddr {
         SocketAddr::new(self.ip.source, self.source)
     }

@@ -1,4 +1,4 @@
-//! Ports: where frames enter and leave the engine.
+//! Ports: the network attachments of the engine.
 //!
 //! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
 //! memory, for simulation), [`station`] (in memory, makes or takes frames),
@@ -9,10 +9,9 @@
 //! on and off while the port runs). Every one of them passes the suite in
 //! `tests/conformance.rs`.
 //!
-//! Opening and running are apart: [`open`] (privileged) yields [`PortFds`], from which
-//! [`from_fds`] builds the running port, so that a broker or a successor engine can hand
-//! descriptors over. The addresses of a PORT are for the stack; nothing here gives them to the
-//! kernel.
+//! Opening and running are separate: [`open`] (privileged) returns [`PortFds`], from which
+//! [`from_fds`] builds the running port, so that a broker or a successor engine can pass
+//! descriptors. The addresses of a port are for the stack; they are not configured in the kernel.
 //!
 //! Start reading at [`Port`], then [`spec::PortSpec`], which is what a user writes.
 #![warn(missing_docs)]

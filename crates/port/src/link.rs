@@ -1,5 +1,5 @@
-//! What must be asked of, or told to, a kernel interface: by the classic ioctls, which need no
-//! message building and exist everywhere.
+//! Queries and settings of a kernel interface, by the classic ioctls, which need no message
+//! building and exist everywhere.
 
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ use wire::MacAddr;
 use crate::open::{OpenError, OpenErrorKind};
 use crate::spec::PortSpec;
 
-/// Runs `work` in the network namespace that the port names: on a thread of its own, since a
-/// namespace belongs to a thread.
+/// Runs `work` in the network namespace that the port names: on a thread of its own, because a
+/// namespace is per thread.
 pub(crate) fn in_namespace<T: Send>(
     spec: &PortSpec,
     work: impl FnOnce() -> Result<T, OpenError> + Send,
@@ -50,7 +50,7 @@ pub(crate) fn in_namespace<T: Send>(
     })
 }
 
-/// An interface by its name, in the namespace of the thread that asked.
+/// An interface by its name, in the namespace of the calling thread.
 pub(crate) struct Link {
     socket: OwnedFd,
     name: [libc::c_char; libc::IFNAMSIZ],
@@ -58,7 +58,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Prepares to ask; the interface need not exist yet.
+    /// Prepares queries; the interface need not exist yet.
     pub(crate) fn new(name: &str) -> io::Result<Self> {
         // SAFETY: socket takes no pointers.
         let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -70,7 +70,7 @@ impl Link {
         Ok(Self { socket, name: name_field(name)?, text: name.to_owned() })
     }
 
-    /// The interface with this number, whatever its name is now.
+    /// The interface with this index, whatever its current name.
     pub(crate) fn with_index(index: u32) -> io::Result<Self> {
         let mut link = Self::new("")?;
         let mut request = link.request();
@@ -156,8 +156,8 @@ impl Link {
         String::from_utf8(name.to_vec()).ok().filter(|name| !name.is_empty())
     }
 
-    /// Whether VLAN tags are taken off frames before an XDP program sees them. A card says whether
-    /// it does; over veth they travel beside the frame as the peer's kernel likes.
+    /// Whether VLAN tags are stripped from frames before an XDP program sees them. A card reports
+    /// it; over veth they are metadata of the frame, as the peer's kernel chooses.
     pub(crate) fn strips_vlan(&self, driver: Option<&str>) -> bool {
         const GET_FLAGS: u32 = 0x25;
         const FLAG_RXVLAN: u32 = 1 << 8;
@@ -165,13 +165,13 @@ impl Link {
         of_card || driver == Some("veth")
     }
 
-    /// Whether it takes frames of up to 64 KiB to be segmented.
+    /// Whether it accepts frames of up to 64 KiB to be segmented.
     pub(crate) fn has_tso(&self) -> bool {
         const GET_TSO: u32 = 0x1e;
         self.ethtool(GET_TSO).unwrap_or(0) != 0
     }
 
-    /// Receive queues, now and at most. `None` where the driver has a fixed number of them.
+    /// Receive queues, current and maximum. `None` if the driver has a fixed number.
     pub(crate) fn channels(&self) -> Option<(u32, u32)> {
         /// `struct ethtool_channels` (linux/ethtool.h).
         #[repr(C)]
@@ -195,7 +195,7 @@ impl Link {
         Some((now, rx_max.saturating_add(combined_max).max(now)))
     }
 
-    /// The answer to a question of ethtool's that is one number.
+    /// The result of an ethtool query with a single number.
     pub(crate) fn ethtool(&self, command: u32) -> Option<u32> {
         /// `struct ethtool_value` (linux/ethtool.h).
         #[repr(C)]
@@ -208,8 +208,8 @@ impl Link {
         Some(value.data)
     }
 
-    /// Asks a question of ethtool's, a plain C struct that begins with the command's number and
-    /// takes any bytes as its answer.
+    /// Makes an ethtool query: a plain C struct that begins with the command's number and can hold
+    /// any bytes as the result.
     fn ask_ethtool<T>(&self, question: &mut T) -> Option<()> {
         const SIOCETHTOOL: libc::Ioctl = 0x8946;
         let mut request = self.request();
@@ -230,7 +230,7 @@ impl Link {
         Ok(unsafe { request.ifr_ifru.ifru_flags })
     }
 
-    /// Sets flags such as IFF_UP, leaving the others.
+    /// Sets flags such as IFF_UP, and keeps the others.
     pub(crate) fn raise(&self, flags: libc::c_int) -> io::Result<()> {
         let before = self.flags()?;
         let after = before | flags as libc::c_short;
@@ -255,7 +255,7 @@ impl Link {
     /// Writes a setting of the interface below `/proc/sys/net`, e.g. `ipv6`, `disable_ipv6`.
     /// A kernel without the protocol has no such file, and nothing to set.
     pub(crate) fn set_sysctl(&self, family: &str, key: &str, value: &str) -> io::Result<()> {
-        // /proc/sys/net is that of the asking thread's namespace.
+        // /proc/sys/net is that of the calling thread's namespace.
         let path = format!("/proc/sys/net/{family}/conf/{}/{key}", self.text);
         if fs::read_to_string(&path).is_ok_and(|now| now.trim() == value) {
             return Ok(());
@@ -287,8 +287,8 @@ impl Link {
     }
 }
 
-/// Whether the interface with this number, in the namespace that the socket belongs to, is up and has
-/// a carrier; `None` when there is none, or its driver does not say. IFF_RUNNING would follow up to a
+/// Whether the interface with this index, in the namespace of the socket, is up and has a carrier;
+/// `None` if there is none, or its driver does not report it. IFF_RUNNING would follow up to a
 /// second later.
 pub(crate) fn has_carrier(socket: &OwnedFd, index: u32) -> Option<bool> {
     /// `struct ethtool_value` (linux/ethtool.h).

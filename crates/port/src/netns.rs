@@ -1,4 +1,4 @@
-//! Which network namespace a socket is in, and one in which every address is local.
+//! The network namespace of a socket, and one in which every address is local.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,22 +12,22 @@ use crate::link::Link;
 /// SO_NETNS_COOKIE of `asm-generic/socket.h`, Linux 5.14.
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
-/// Names the network namespace that a socket belongs to, for as long as the machine runs.
+/// Identifies the network namespace of a socket until the machine reboots.
 ///
 /// # Errors
-/// ENOTSOCK or EBADF for what is no socket, ENOPROTOOPT on kernels older than 5.14.
+/// ENOTSOCK or EBADF if it is not a socket, ENOPROTOOPT on kernels before 5.14.
 pub fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut cookie = [0; 8];
     crate::sockets::option(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie)?;
     Ok(u64::from_ne_bytes(cookie))
 }
 
-/// Moves the calling thread, and those that it starts later, to a fresh network namespace in which
-/// every address is the machine's own and every port can be bound: a TCP connection there can have any two
-/// addresses as its ends. The namespace ends with its last thread and socket.
+/// Moves the calling thread, and threads that it starts later, to a new network namespace in which
+/// every address is local and every port can be bound: a TCP connection there can have any two
+/// addresses. The namespace ends with its last thread and socket.
 ///
 /// # Errors
-/// What the kernel refuses: CAP_SYS_ADMIN is needed.
+/// The kernel's error: CAP_SYS_ADMIN is needed.
 pub fn enter_everywhere() -> io::Result<()> {
     // SAFETY: a network namespace of its own does not change the thread's descriptors.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
@@ -45,7 +45,7 @@ pub fn enter_everywhere() -> io::Result<()> {
         // may be those of the next one at once.
         ("ipv4/tcp_max_tw_buckets", "0"),
     ] {
-        // Of the thread's own namespace.
+        // For the thread's own namespace.
         std::fs::write(format!("/proc/sys/net/{key}"), value)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Opening a port, which takes privileges, and building the running port, which takes none.
+//! Opening a port, which needs privileges, and building the running port, which needs none.
 
 use std::fmt;
 use std::io;
@@ -16,8 +16,8 @@ use crate::trunk::{self, TrunkPort};
 use crate::xdp::{self, Rings, XdpFacts};
 use crate::{packet, tap};
 
-/// An opened port: descriptors and what must be known to run on them. Both can be handed to
-/// another process; those of an `xdp` on Linux 6.1 cannot.
+/// An opened port: descriptors and the data to run on them. Both can be passed to another process,
+/// except for those of an `xdp` port on Linux 6.1.
 #[derive(Debug)]
 pub struct PortFds {
     /// The kernel's side: the device of a `tap`; the socket of a `packet`, and perhaps the link of
@@ -25,54 +25,54 @@ pub struct PortFds {
     pub fds: Vec<OwnedFd>,
     /// The rest, as plain data.
     pub description: PortDescription,
-    /// What is mapped already.
+    /// Rings that are already mapped.
     pub(crate) rings: Vec<Rings>,
-    /// The links of a trunk, whose own descriptor is where the kernel tells of them.
+    /// The links of a trunk, whose own descriptor gets the kernel's link notifications.
     pub(crate) links: Vec<PortFds>,
 }
 
-/// What [`open`] found out.
+/// Data found by [`open`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortDescription {
-    /// What it is.
+    /// Its kind.
     pub kind: PortKind,
-    /// As the user names it, e.g. `tap:ob0`.
+    /// The user's name for it, e.g. `tap:ob0`.
     pub label: String,
     /// Link address that the engine uses.
     pub mac: MacAddr,
     /// Largest IP packet.
     pub mtu: u16,
-    /// What the kernel does for us on sending, and may do on receiving.
+    /// Offloads of the kernel for sending, and possible ones for receiving.
     pub offloads: PortOffloads,
-    /// The interface's number in its namespace.
+    /// The interface's index in its namespace.
     pub interface_index: u32,
     /// Faults to inject.
     pub impairment: Option<Impairment>,
     /// Seed of the faults.
     pub seed: u64,
-    /// The mode obtained, where kernel and driver offer several.
+    /// The mode obtained, if kernel and driver offer several.
     pub mode: Option<String>,
-    /// What is particular to an `xdp`.
+    /// Data of an `xdp` port.
     pub xdp: Option<XdpFacts>,
-    /// What is particular to a `memif`.
+    /// Data of a `memif` port.
     pub memif: Option<MemifFacts>,
-    /// What is particular to a `gen` or `sink`.
+    /// Data of a `gen` or `sink` port.
     pub station: Option<StationFacts>,
-    /// What the user should know although the port works: sentences to log.
+    /// Notes for the user about a port that works: sentences to log.
     pub notes: Vec<String>,
 }
 
-/// [`Offloads`] in a form to hand over.
+/// [`Offloads`] in a serializable form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortOffloads {
     /// TCP is segmented by the kernel.
     pub tso: bool,
-    /// UDP is cut by the kernel.
+    /// UDP is segmented by the kernel.
     pub uso: bool,
 }
 
 impl PortDescription {
-    /// What the stack is told.
+    /// The data for the stack.
     pub(crate) fn info(&self) -> PortInfo {
         PortInfo {
             name: self.label.clone(),
@@ -95,18 +95,18 @@ impl PortDescription {
     }
 }
 
-/// Why a port could not be opened: by what its reader can do next.
+/// Why a port could not be opened, by what can be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenErrorKind {
-    /// A capability is missing, or a device file is closed to this user.
+    /// A capability is missing, or a device file is not accessible to this user.
     Privilege,
-    /// The interface, the namespace or the device file is not there.
+    /// The interface, the namespace or the device file does not exist.
     NotFound,
-    /// Somebody else uses it, or it is not fit for a port as it is set up.
+    /// It is in use, or its configuration is not suitable for a port.
     InUse,
-    /// The kernel lacks what the port needs.
+    /// The kernel lacks a feature that the port needs.
     Unsupported,
-    /// Anything else that the kernel said.
+    /// Any other error of the kernel.
     System,
 }
 
@@ -184,11 +184,11 @@ impl OpenError {
     }
 }
 
-/// Opens the port's descriptors and prepares its interface. Takes CAP_NET_ADMIN (TAP) or
-/// CAP_NET_RAW and CAP_NET_ADMIN (packet), and CAP_SYS_ADMIN to enter another namespace. A tap
-/// device ends with its descriptor, unless it existed before as a persistent one. An xdp port takes
-/// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and is opened in the caller's own namespace. Memif,
-/// gen and sink ports take none.
+/// Opens the port's descriptors and prepares its interface. A tap port needs CAP_NET_ADMIN, a
+/// packet port CAP_NET_RAW and CAP_NET_ADMIN, and another namespace CAP_SYS_ADMIN. A tap device
+/// ends with its descriptor, unless it existed before as a persistent one. An xdp port needs
+/// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and is opened in the caller's own
+/// namespace. Memif, gen and sink ports need none.
 ///
 /// # Errors
 /// What is missing, in use or not supported, in a sentence that says what to do.
@@ -203,10 +203,10 @@ pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     }
 }
 
-/// Builds the running port, with the faults asked for around it.
+/// Builds the running port, wrapped with the requested faults.
 ///
 /// # Errors
-/// When descriptors are missing, or what they stand for cannot be mapped or watched.
+/// If descriptors are missing, or cannot be mapped or watched.
 pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
     let PortFds { fds, description, rings, links } = fds;
     if description.kind == PortKind::Trunk {

@@ -1,20 +1,20 @@
-//! AF_PACKET on an interface that exists and whose kernel side has no address.
+//! AF_PACKET on an existing interface without kernel addresses.
 //!
-//! Receiving is by a ring shared with the kernel (TPACKET_V2, whose slots are handed over frame
-//! by frame; version 3 hands over blocks, after a timeout): an idle look at it is a read of
-//! memory, and the kernel copies frames in on the sender's or the interrupt's CPU. Every slot
-//! holds a coalesced frame of 64 KiB. Sending copies small frames together and passes them with
-//! one `sendmmsg` per burst; large ones go to the kernel as their pieces lie.
+//! Receiving uses a ring shared with the kernel (TPACKET_V2, which passes slots frame by frame;
+//! version 3 passes blocks, after a timeout): an idle poll is a read of memory, and the kernel
+//! copies frames in on the sender's or the interrupt's CPU. Every slot holds a coalesced frame of
+//! 64 KiB. Sending gathers small frames and passes them with one `sendmmsg` per burst; large ones
+//! go to the kernel in place.
 //!
-//! So that the kernel does not answer, [`open`](crate::open) drops what arrives behind the
-//! socket's back (`guard`; it ends with the port), and turns ARP off on the interface
-//! (IFF_NOARP), IPv6 too, and forwarding from it; these settings stay when the port closes
-//! (`ip link set NAME arp on` and the two sysctls undo them). An interface with an IPv4 address
-//! of the kernel's is refused: two stacks would answer for it.
+//! So that the kernel does not reply, [`open`](crate::open) drops frames after the socket has
+//! received them (`guard`; it ends with the port), and turns off ARP (IFF_NOARP), IPv6 and
+//! forwarding on the interface; these settings stay when the port closes (`ip link set NAME arp on`
+//! and the two sysctls undo them). An interface with a kernel IPv4 address is refused: two stacks
+//! would reply.
 //!
-//! Frames sent go through the interface's queueing discipline. Going round it
-//! (PACKET_QDISC_BYPASS) gained nothing over veth, hides what is sent from `tcpdump`, and drops
-//! large frames on interfaces that cannot segment them.
+//! Sent frames pass the interface's queueing discipline. Bypassing it (PACKET_QDISC_BYPASS) gained
+//! nothing over veth, hides sent frames from `tcpdump`, and drops large frames on interfaces that
+//! cannot segment them.
 
 use std::fs;
 use std::io;
@@ -38,9 +38,9 @@ pub(crate) mod transmit;
 use ring::Ring;
 use transmit::Transmit;
 
-/// The kernel's memory for frames under way to the interface. Enough for a burst of large ones.
+/// The kernel's memory for frames in flight to the interface. Enough for a burst of large ones.
 const SEND_BUFFER_BYTES: libc::c_int = 4 << 20;
-/// How often the link's state is looked at.
+/// Interval of checks of the link's state.
 const LOOK_NS: u64 = 10_000_000;
 
 pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
@@ -62,7 +62,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let mac = spec.mac.unwrap_or(own);
     let fd = packet_socket(index, libc::ETH_P_ALL as u16, mac != own)
         .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
-    // After the socket: until here the kernel alone takes what arrives.
+    // After the socket: until here the kernel receives everything.
     let guard = match guard::attach(index) {
         Ok(guard) => Some(guard),
         Err(why) => {
@@ -97,7 +97,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
     })
 }
 
-/// Keeps the kernel from answering on the interface, and brings it up.
+/// Keeps the kernel from replying on the interface, and brings it up.
 fn prepare(
     link: &Link,
     spec: &PortSpec,
@@ -134,9 +134,8 @@ fn prepare(
         .map_err(|why| fail("turn ARP off and bring the interface up", why))
 }
 
-/// A socket that sends on an interface, with offloads, and receives nothing.
-/// The kernel holds frames of up to so many `bytes` (`None`: as for a packet port) that the peer
-/// has not taken.
+/// A socket that sends on an interface, with offloads, and receives nothing. The kernel holds at
+/// most `bytes` of frames (`None`: as for a packet port) that the peer has not taken.
 pub(crate) fn sending_socket(index: u32, bytes: Option<libc::c_int>) -> io::Result<OwnedFd> {
     let fd = packet_socket(index, 0, false)?;
     if let Some(bytes) = bytes {
@@ -145,7 +144,7 @@ pub(crate) fn sending_socket(index: u32, bytes: Option<libc::c_int>) -> io::Resu
     Ok(fd)
 }
 
-/// `protocol`: the EtherType that arrives; 0 for none.
+/// `protocol`: the EtherType to receive; 0 for none.
 fn packet_socket(index: u32, protocol: u16, promiscuous: bool) -> io::Result<OwnedFd> {
     // Protocol 0: nothing arrives before the socket is set up and bound.
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -165,7 +164,7 @@ fn packet_socket(index: u32, protocol: u16, promiscuous: bool) -> io::Result<Own
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as i32;
-    // IPv6 asks for neighbours in groups, which a card would otherwise keep from us.
+    // IPv6 uses multicast for neighbour discovery, which a card would otherwise filter out.
     let kind = if promiscuous { libc::PACKET_MR_PROMISC } else { libc::PACKET_MR_ALLMULTI };
     member.mr_ifindex = index as i32;
     member.mr_type = kind as u16;
@@ -221,8 +220,8 @@ fn read_option<T: Copy>(
     result == 0
 }
 
-/// What the kernel segments for a packet socket, in software where the card cannot. The vnet
-/// header's UDP segmentation is understood from Linux 6.2 on; there is no option to ask for it.
+/// What the kernel segments for a packet socket, in software if the card cannot. Linux 6.2 and
+/// later understand UDP segmentation in the vnet header; there is no option to query it.
 pub(crate) fn kernel_segments() -> PortOffloads {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
@@ -234,7 +233,7 @@ pub(crate) fn kernel_segments() -> PortOffloads {
 #[derive(Debug)]
 pub struct PacketPort {
     fd: OwnedFd,
-    /// Held so that the kernel goes on dropping what the socket has got.
+    /// Held so that the kernel keeps dropping what the socket has received.
     _guard: Option<OwnedFd>,
     info: PortInfo,
     ring: Ring,
@@ -244,8 +243,8 @@ pub struct PacketPort {
     counters: PortCounters,
 }
 
-/// Whether the interface that a packet socket was bound to has been removed: the kernel then gives
-/// -1 for its number.
+/// Whether the interface to which a packet socket was bound has been removed: the kernel then
+/// returns -1 as its index.
 fn is_unbound(fd: &OwnedFd) -> bool {
     // SAFETY: all-zero is a value of this plain C struct.
     let mut bound: libc::sockaddr_ll = unsafe { mem::zeroed() };
@@ -276,7 +275,7 @@ impl PacketPort {
         })
     }
 
-    /// Learns how many frames found the ring full. The kernel starts again from zero.
+    /// Reads how many frames found the ring full. The kernel resets the count.
     fn read_drops(&mut self) {
         let mut seen = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         if read_option(&self.fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut seen) {
@@ -342,14 +341,13 @@ impl Port for PacketPort {
         link::has_carrier(&self.fd, self.info.kernel_index).unwrap_or(!self.gone)
     }
 
-    /// At once while the kernel had no room for frames that were gathered: nothing would wake a
-    /// sleeper when it has.
+    /// At once while the kernel has no room for gathered frames: it sends no wakeup when it has.
     fn next_deadline(&self) -> Option<u64> {
         self.transmit.is_waiting().then_some(0)
     }
 
-    /// Now and then takes the socket's pending error away: left there, a link that went down
-    /// would keep [`Port::wait_fd`] ready for ever. Tries a link that was down again.
+    /// Clears the socket's pending error periodically: otherwise a link that went down would keep
+    /// [`Port::wait_fd`] ready forever. Retries a link that was down.
     fn on_time(&mut self, now_ns: u64) {
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns.saturating_add(LOOK_NS);

@@ -1,5 +1,5 @@
-//! Two ports joined in memory, for simulation and tests: what one sends the other receives, in
-//! order and unchanged. Deterministic, bounded, and nothing waits on a clock.
+//! Two ports joined in memory, for simulation and tests: what one sends, the other receives in
+//! order and unchanged. Deterministic, bounded, and independent of any clock.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -14,13 +14,13 @@ use crate::interface::{
     TxError, TxMeta,
 };
 
-/// What a pair is like; both ends are alike.
+/// Parameters of a pair; both ends are alike.
 #[derive(Clone, Debug)]
 pub struct PairConfig {
     /// Largest IP packet.
     pub mtu: u16,
-    /// Work that the pair takes over. Without `tx_checksum` the sums are completed on sending,
-    /// as a card without the offload would have it.
+    /// Offloads of the pair. Without `tx_checksum` the sums are completed on sending, as for a card
+    /// without the offload.
     pub offloads: Offloads,
     /// Frames that one direction holds before [`TxError::Full`].
     pub frames_max: usize,
@@ -45,14 +45,14 @@ impl Default for PairConfig {
     }
 }
 
-/// A frame on its way.
+/// A frame in transit.
 #[derive(Debug, Default)]
 struct Frame {
     bytes: Vec<u8>,
     meta: RxMeta,
 }
 
-/// One direction: frames that wait and empty frames to use again.
+/// One direction: waiting frames, and empty frames for reuse.
 #[derive(Debug, Default)]
 struct Lane {
     waiting: VecDeque<Frame>,
@@ -68,19 +68,19 @@ pub struct PairPort {
     frames_max: usize,
     incoming: Arc<Mutex<Lane>>,
     outgoing: Arc<Mutex<Lane>>,
-    /// Frames of the burst not yet released, at the index their handles say.
+    /// Frames of the unreleased burst, at the index of their handles.
     burst: Vec<Frame>,
     counters: PortCounters,
 }
 
-/// A switch for the link between two ends.
+/// Controls the link between two ends.
 #[derive(Clone, Debug)]
 pub struct PairLink {
     lanes: [Arc<Mutex<Lane>>; 2],
 }
 
 impl PairLink {
-    /// Takes the link down (frames under way are lost) or up again.
+    /// Takes the link down (frames in transit are lost) or up again.
     pub fn set_up(&self, up: bool) {
         for lane in &self.lanes {
             let mut lane = lock(lane);
@@ -94,7 +94,7 @@ impl PairLink {
     }
 }
 
-/// Two ports joined, and the switch of their link.
+/// Two joined ports, and the control of their link.
 pub fn pair(config: &PairConfig) -> (PairPort, PairPort, PairLink) {
     let there: Arc<Mutex<Lane>> = Arc::default();
     let back: Arc<Mutex<Lane>> = Arc::default();
@@ -119,13 +119,13 @@ pub fn pair(config: &PairConfig) -> (PairPort, PairPort, PairLink) {
     (end("a", first, &back, &there), end("b", second, &there, &back), link)
 }
 
-/// A lane holds plain data that no panic leaves half-changed, so a poisoned lock is still good.
+/// A lane holds plain data that no panic leaves half-changed, so a poisoned lock is usable.
 fn lock(lane: &Mutex<Lane>) -> MutexGuard<'_, Lane> {
     lane.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PairPort {
-    /// What the other end is told of a frame's checksum.
+    /// The checksum state of a frame as the other end sees it.
     fn checksum_seen(&self, meta: &TxMeta) -> RxChecksum {
         match meta.checksum {
             Some((start, offset)) if self.info.offloads.tx_checksum => {

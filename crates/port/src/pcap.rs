@@ -1,11 +1,11 @@
 //! A capture around any port, switched on and off while the port runs, in the pcapng format that
 //! tcpdump and Wireshark read.
 //!
-//! The worker formats frames into blocks of memory that another thread writes out and gives back;
-//! when none is left the frame is counted as dropped and the worker goes on. Switched off, the
-//! wrapper costs one relaxed load per burst and per frame sent. Frames are captured as they pass:
-//! a checksum left to the port is still partial (Wireshark: "may be caused by checksum offload"),
-//! and a large frame is one frame. Times are those of the worker's turns.
+//! The worker formats frames into blocks of memory that another thread writes out and returns; when
+//! none is free the frame is counted as dropped and the worker continues. Switched off, the wrapper
+//! costs one relaxed load per burst and per sent frame. Frames are captured in transit: a checksum
+//! left to the port is still partial (Wireshark: "may be caused by checksum offload"), and a large
+//! frame is one frame. Times are those of the worker's turns.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,12 +28,12 @@ use format::{
 
 /// Memory handed to the writer at a time; a frame always fits.
 const CHUNK_BYTES: usize = 128 * 1024;
-/// How much may be under way to a slow disk: 8 MiB.
+/// Maximum data waiting for a slow disk: 8 MiB.
 const CHUNKS: usize = 64;
 
 const _: () = assert!(frame_block_bytes(FRAME_BYTES_MAX) < CHUNK_BYTES);
 
-/// What a capture did.
+/// Counters of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounters {
     /// Frames passed to the writer.
@@ -42,7 +42,7 @@ pub struct CaptureCounters {
     pub dropped: u64,
 }
 
-/// What goes to the writing thread.
+/// Messages to the writing thread.
 enum ToWriter {
     Chunk(Vec<u8>),
     End,
@@ -73,7 +73,7 @@ impl Counts {
     }
 }
 
-/// A capture that runs, seen from the switch.
+/// A running capture, as seen by the switch.
 struct Running {
     full: SyncSender<ToWriter>,
     writer: JoinHandle<io::Result<()>>,
@@ -82,14 +82,14 @@ struct Running {
 
 #[derive(Default)]
 struct Shared {
-    /// Goes up at every switching. The worker looks at this alone.
+    /// Incremented at every switching. The worker checks only this.
     turns: AtomicU64,
-    /// For the worker to fetch when `turns` has changed.
+    /// Fetched by the worker when `turns` has changed.
     next: Mutex<Option<Feed>>,
     running: Mutex<Option<Running>>,
 }
 
-/// Poisoning means that a thread died while it held plain data; the data is whole.
+/// Poisoning means that a thread died while it held plain data; the data is consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -102,12 +102,12 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Starts to capture what `filter` keeps into `output`, at most `snap_bytes` of each frame (0:
-    /// all of it).
-    /// `epoch_ns` is what must be added to the worker's clock to give the time since 1970.
+    /// Starts to capture the frames selected by `filter` into `output`, at most `snap_bytes` of
+    /// each (0: whole frames). `epoch_ns` is the offset from the worker's clock to the time since
+    /// 1970.
     ///
     /// # Errors
-    /// When a capture runs already, or the writing thread cannot be started.
+    /// If a capture is already running, or the writing thread cannot be started.
     pub fn start(
         &self,
         mut output: impl Write + Send + 'static,
@@ -156,18 +156,18 @@ impl Switch {
         Ok(())
     }
 
-    /// Stops the capture, waits until all of it is written and tells what it did; `None` when
+    /// Stops the capture, waits until everything is written and returns its counters; `None` if
     /// none was running.
     ///
     /// # Errors
-    /// What the output said; the capture has ended anyway.
+    /// The error of the output; the capture has ended anyway.
     pub fn stop(&self) -> io::Result<Option<CaptureCounters>> {
         let mut running = lock(&self.shared.running);
         let Some(Running { full, writer, counts }) = running.take() else { return Ok(None) };
         lock(&self.shared.next).take();
         self.shared.turns.fetch_add(1, Ordering::Release);
-        // There is room: the queue is longer than there are chunks. An error means that the
-        // writer has ended already, which joining it tells.
+        // There is room: the queue is longer than there are chunks. An error means that the writer
+        // has already ended, which the join reports.
         let _told = full.send(ToWriter::End);
         let written = writer
             .join()
@@ -175,7 +175,7 @@ impl Switch {
         written.map(|()| Some(counts.read()))
     }
 
-    /// Whether a capture runs, and what it did so far.
+    /// The counters of a running capture.
     pub fn counters(&self) -> Option<CaptureCounters> {
         lock(&self.shared.running).as_ref().map(|running| running.counts.read())
     }
@@ -190,7 +190,7 @@ fn write_all(
         output.write_all(&chunk)?;
         output.flush()?;
         chunk.clear();
-        // The worker may have let go of the capture; then the memory is freed here.
+        // The worker may have dropped the capture; then the memory is freed here.
         let _returned = give_back.try_send(chunk);
     }
     Ok(())
@@ -206,7 +206,7 @@ pub struct Captured<P: Port = Box<dyn Port>> {
     now_ns: u64,
 }
 
-/// Puts a capture, switched off, around a port.
+/// Wraps a port with a capture, switched off.
 pub fn wrap<P: Port>(port: P) -> (Captured<P>, Switch) {
     let shared = Arc::<Shared>::default();
     let switch = Switch { shared: Arc::clone(&shared), name: port.info().name.clone() };
@@ -216,7 +216,7 @@ pub fn wrap<P: Port>(port: P) -> (Captured<P>, Switch) {
 }
 
 impl<P: Port> Captured<P> {
-    /// Whether to capture now; fetches or drops the feed when it was switched.
+    /// Whether to capture now; fetches or drops the feed after a switch.
     fn is_on(&mut self) -> bool {
         let turns = self.shared.turns.load(Ordering::Relaxed);
         if turns != self.turns_seen {
@@ -227,12 +227,12 @@ impl<P: Port> Captured<P> {
         self.feed.is_some()
     }
 
-    /// Passes what was captured on to the writer.
+    /// Passes captured frames to the writer.
     fn pass_on(&mut self) {
         let Some(feed) = &self.feed else { return };
         let Some(chunk) = self.chunk.take_if(|chunk| !chunk.is_empty()) else { return };
-        // The queue is longer than there are chunks, so an error means that the writer has given
-        // up (a full disk): nothing more to capture for.
+        // The queue is longer than there are chunks, so an error means that the writer has given up
+        // (a full disk): stop capturing.
         if feed.full.try_send(ToWriter::Chunk(chunk)).is_err() {
             self.feed = None;
         }
@@ -248,7 +248,7 @@ fn capture(feed: &Feed, chunk: &mut Option<Vec<u8>>, frame: &SeenFrame<'_>) {
     let len = crate::copy::length(frame.header, frame.payload);
     let needed = frame_block_bytes(len.min(feed.snap_bytes));
     if let Some(bytes) = chunk.take_if(|bytes| bytes.len() + needed > CHUNK_BYTES) {
-        // As in `pass_on`; the next turn notices a writer that has given up.
+        // As in `pass_on`; the next turn detects a writer that has given up.
         let _passed = feed.full.try_send(ToWriter::Chunk(bytes));
     }
     if chunk.is_none() {

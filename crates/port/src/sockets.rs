@@ -1,5 +1,5 @@
-//! What no safe library offers of kernel sockets: any option by its number, any control message, and
-//! what a socket has not sent yet.
+//! Access to kernel sockets that no safe library provides: any option by its number, any control
+//! message, and the amount of unsent data.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{self, MaybeUninit};
@@ -9,16 +9,16 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::net::SocketAddrAny;
 use rustix::net::addr::SocketAddrStorage;
 
-/// What recvmsg(2) brought beside the bytes.
+/// Result of recvmsg(2) besides the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// What it returned.
+    /// Its return value.
     pub len: usize,
     /// Bytes of control messages.
     pub control_len: usize,
-    /// What `msg_flags` says.
+    /// The value of `msg_flags`.
     pub flags: i32,
-    /// The sender, where one is told and has an internet address.
+    /// The sender, if it has an internet address.
     pub from: Option<SocketAddr>,
 }
 
@@ -99,7 +99,7 @@ pub fn send_message(
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// recvmsg(2), with control messages as the kernel lays them out.
+/// recvmsg(2), with control messages in the kernel's layout.
 ///
 /// # Errors
 /// As of recvmsg(2).
@@ -194,7 +194,7 @@ pub fn is_at_mark(socket: BorrowedFd<'_>) -> io::Result<bool> {
     asked(socket, SIOCATMARK).map(|at_mark| at_mark != 0)
 }
 
-/// An int that a request asks for.
+/// The int result of a request.
 fn asked(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<libc::c_int> {
     let mut answer: libc::c_int = 0;
     // SAFETY: the requests asked here write an int, which is live for the call.

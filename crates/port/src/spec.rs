@@ -1,4 +1,4 @@
-//! PORT as a user writes it: `tap:ob0,addr=10.0.0.2/24,gw=10.0.0.1`.
+//! PORT as written by a user: `tap:ob0,addr=10.0.0.2/24,gw=10.0.0.1`.
 //!
 //! A kind, a colon, a name, then options after commas:
 //!
@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `addr=A/P` | an address of the engine's own with its prefix length; may be repeated |
 //! | `gw=A` | next hop for everything off the link |
-//! | `ipv6=auto`, `static` or `off` | whether and how IPv6 is spoken |
+//! | `ipv6=auto`, `static` or `off` | whether and how IPv6 is used |
 //! | `mac=M` | link address that the engine uses |
 //! | `mtu=N` | largest IP packet, 576 to 65535 |
 //! | `netns=NAME` | open the interface in this network namespace (`ip netns list`) |
@@ -46,22 +46,22 @@ pub use impairment::{Direction, Impairment, Parts};
 pub enum PortKind {
     /// A TAP device that the engine creates or attaches to.
     Tap,
-    /// AF_PACKET on an interface that exists.
+    /// AF_PACKET on an existing interface.
     Packet,
-    /// AF_XDP on an interface that the kernel goes on using.
+    /// AF_XDP on an interface that the kernel keeps using.
     Xdp,
     /// Memory shared with a DPDK, VPP or libmemif program or another engine.
     Memif,
     /// Several ports as one.
     Trunk,
-    /// A station in memory that makes frames, for measurements.
+    /// A station in memory that generates frames, for measurements.
     Generator,
     /// A station in memory that takes frames, for measurements.
     Sink,
 }
 
 impl PortKind {
-    /// As written before the colon.
+    /// The word before the colon.
     pub fn word(self) -> &'static str {
         match self {
             PortKind::Tap => "tap",
@@ -80,33 +80,33 @@ impl PortKind {
 pub struct PortAddress {
     /// The address.
     pub address: IpAddr,
-    /// Bits of the prefix that is on the link.
+    /// Length of the on-link prefix.
     pub prefix: u8,
 }
 
-/// Whether what comes from the addresses of a network is served. Of several that cover an
-/// address the one with the longest prefix counts; what none covers is served.
+/// Whether traffic from a network is served. Of several networks that cover an address the one with
+/// the longest prefix decides; an address in none is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Remote {
     /// The network's first address.
     pub network: IpAddr,
-    /// Bits of it that count.
+    /// Prefix length.
     pub prefix: u8,
-    /// Served; otherwise the kernel's.
+    /// Served; otherwise left to the kernel.
     pub served: bool,
 }
 
-/// Whose thread does the kernel's share of the work on a frame sent into a TAP device.
+/// The thread that does the kernel's share of the work for a frame sent into a TAP device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Napi {
-    /// The kernel's receive path runs inside our write: lowest latency, our core pays.
+    /// The kernel's receive path runs within our write: lowest latency, at the cost of our core.
     #[default]
     Off,
     /// A kernel thread of the device does it (IFF_NAPI with threaded NAPI) on another core.
     Threaded,
 }
 
-/// How a port of the engine's own speaks IPv6.
+/// Use of IPv6 on a port of the engine's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ipv6 {
     /// With a link-local address, its addr= and what routers advertise (SLAAC).
@@ -121,9 +121,9 @@ pub enum Ipv6 {
 /// A PORT, parsed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortSpec {
-    /// What it is.
+    /// Its kind.
     pub kind: PortKind,
-    /// The interface's name; of a memif the path of its socket, or `@` and an abstract name.
+    /// The interface's name; for a memif the path of its socket, or `@` and an abstract name.
     pub name: String,
     /// Addresses for the stack, in the order written.
     pub addresses: Vec<PortAddress>,
@@ -131,7 +131,7 @@ pub struct PortSpec {
     pub gateway: Option<IpAddr>,
     /// Next hop for IPv6 destinations off the link.
     pub gateway_v6: Option<IpAddr>,
-    /// How IPv6 is spoken.
+    /// Use of IPv6.
     pub ipv6: Ipv6,
     /// Link address to use instead of the default.
     pub mac: Option<MacAddr>,
@@ -141,25 +141,25 @@ pub struct PortSpec {
     pub netns: Option<String>,
     /// Who does the kernel's share (TAP only).
     pub napi: Napi,
-    /// TCP ports that the kernel reserves for the engine's connects (XDP only).
+    /// TCP ports reserved in the kernel for outgoing connections (XDP only).
     pub connect_ports: u16,
-    /// The best mode to try (XDP only). When absent, what the driver is known to support.
+    /// The best mode to try (XDP only). `None`: the best that the driver is known to support.
     pub mode: Option<XdpMode>,
     /// Which side it is, and who may be the other (memif only).
     pub memif: MemifFacts,
-    /// The ports that it is made of (trunk only).
+    /// Its links (trunk only).
     pub links: Vec<PortSpec>,
-    /// What is made or taken (gen and sink only).
+    /// Its frames and rate (gen and sink only).
     pub station: StationFacts,
-    /// Which remote addresses are served (XDP only); not part of the text.
+    /// Remote addresses to be served (XDP only); not part of the text.
     pub remotes: Vec<Remote>,
     /// Faults to inject.
     pub impairment: Option<Impairment>,
-    /// Seed of the faults; drawn at random when absent.
+    /// Seed of the faults; random if absent.
     pub seed: Option<u64>,
 }
 
-/// Why a PORT cannot be understood: a sentence with the cause and what to write instead.
+/// Why a PORT is invalid: a sentence with the cause and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError(pub(crate) String);
 
@@ -171,19 +171,19 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// Longest interface name that Linux takes (IFNAMSIZ less the terminator).
+/// Maximum length of an interface name in Linux (IFNAMSIZ less the terminator).
 const NAME_BYTES_MAX: usize = 15;
-/// RFC 791: every host takes datagrams of 576 bytes.
+/// RFC 791: every host accepts datagrams of 576 bytes.
 const MTU_MIN: u16 = 576;
 
-/// TCP ports reserved for connects unless said otherwise: each costs a descriptor and 4 KiB.
+/// Default number of TCP ports reserved for connects: each costs a descriptor and 4 KiB.
 const CONNECT_PORTS: u16 = 1024;
 
 const OPTIONS: &str = "addr=, gw=, ipv6=, mac=, mtu=, netns=, napi=, ports=, mode=, id=, \
     secret=, uid=, role=, size=, rate=, from=, to=, impair= and seed=";
 
 impl PortSpec {
-    /// `tap:ob0`: what messages and statistics call the port.
+    /// `tap:ob0`: the port's name in messages and statistics.
     pub fn label(&self) -> String {
         format!("{}:{}", self.kind.word(), self.name)
     }
@@ -245,9 +245,8 @@ impl PortSpec {
                 "port \"{text}\": option \"{option}\" has no value; options are {OPTIONS}"
             ))
         })?;
-        let bad = |why: &str| {
-            SpecError(format!("port \"{text}\": {key}={value} is invalid: {why}"))
-        };
+        let bad =
+            |why: &str| SpecError(format!("port \"{text}\": {key}={value} is invalid: {why}"));
         let twice = |set: bool| {
             if set {
                 Err(SpecError(format!("port \"{text}\": {key}= is given twice; keep one of them")))
@@ -372,7 +371,7 @@ impl PortSpec {
         Ok(())
     }
 
-    /// On an interface that is shared, addresses and the like are the kernel's to say.
+    /// On a shared interface, addresses and the like are configured in the kernel.
     fn check_shared(&self, text: &str) -> Result<(), SpecError> {
         let said = [
             ("addr=", !self.addresses.is_empty(), "ip addr add"),
@@ -391,7 +390,7 @@ impl PortSpec {
         }
     }
 
-    /// What lies in memory is in no network namespace.
+    /// A port in memory has no network namespace.
     fn check_netns(&self, text: &str) -> Result<(), SpecError> {
         let is_memory = matches!(self.kind, PortKind::Memif | PortKind::Generator | PortKind::Sink);
         if is_memory && self.netns.is_some() {
@@ -440,7 +439,7 @@ impl PortSpec {
 }
 
 impl PortAddress {
-    /// Whether `other` is on the same link by this prefix.
+    /// Whether `other` is on-link by this prefix.
     pub fn contains(&self, other: IpAddr) -> bool {
         let (own, other, bits) = match (self.address, other) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -454,7 +453,7 @@ impl PortAddress {
     }
 }
 
-/// The links of a trunk. What they share is said of the trunk.
+/// The links of a trunk. Shared properties are options of the trunk.
 fn parse_links(value: &str) -> Result<Vec<PortSpec>, String> {
     let mut links: Vec<PortSpec> = Vec::new();
     for text in value.split('+') {
@@ -477,7 +476,7 @@ fn parse_links(value: &str) -> Result<Vec<PortSpec>, String> {
     }
 }
 
-/// Longest path of a Unix socket, without its terminator.
+/// Maximum length of a Unix socket path, without its terminator.
 const PATH_BYTES_MAX: usize = 107;
 
 fn check_path(name: &str, text: &str) -> Result<(), SpecError> {
@@ -520,7 +519,7 @@ fn check_name(name: &str, text: &str) -> Result<(), SpecError> {
         .map_err(|why| SpecError(format!("port \"{text}\": {why}; write e.g. tap:ob0")))
 }
 
-/// Whether Linux takes a name for an interface.
+/// Whether Linux accepts a name for an interface.
 ///
 /// # Errors
 /// What is wrong with it.

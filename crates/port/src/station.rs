@@ -1,9 +1,9 @@
-//! A station in memory at the other end of the port's link, for measurements of what lies above the
-//! ports: `gen:` makes frames at a rate, `sink:` takes them at a rate. Both take what is sent, count it
-//! and answer ARP requests.
+//! A station in memory at the other end of the port's link, for measurements of the layers above:
+//! `gen:` generates frames at a rate, `sink:` takes them at a rate. Both take and count sent
+//! frames, and answer ARP requests.
 //!
-//! A frame that is sent is copied and its checksum completed, as a port without offloads does it. Nothing
-//! becomes readable when frames wait, so that an engine with such a port never sleeps.
+//! A sent frame is copied and its checksum completed, as by a port without offloads. No descriptor
+//! becomes readable when frames wait, so an engine with such a port never sleeps.
 
 mod generator;
 mod pace;
@@ -31,7 +31,7 @@ use pace::Pace;
 
 /// Link address of the station.
 const STATION: MacAddr = MacAddr([2, 0, 0, 0, 2, 1]);
-/// Largest IP packet unless said otherwise.
+/// Default largest IP packet.
 pub(crate) const MTU: u16 = 1500;
 /// Shortest frame of Ethernet without its CRC (IEEE 802.3).
 const FRAME_BYTES_MIN: usize = 60;
@@ -40,32 +40,33 @@ const WIRE_BYTES: u64 = 24;
 /// ARP replies that wait to be received. More requests go unanswered, counted as missed.
 const REPLIES_MAX: usize = 64;
 
-/// What is particular to a `gen` or `sink`.
+/// Data of a `gen` or `sink` port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StationFacts {
-    /// Bytes of each frame made, from its Ethernet header on without CRC; the shortest frame of
-    /// Ethernet when absent.
+    /// Bytes of each generated frame, from its Ethernet header on without CRC; by default the
+    /// shortest Ethernet frame.
     pub frame_bytes: Option<u32>,
-    /// Bits a second on the wire of the frames made (`gen`) or taken (`sink`), with preamble, CRC and
-    /// gap; 0 sets no bound.
+    /// Rate in bits per second on the wire of generated (`gen`) or taken (`sink`) frames, with
+    /// preamble, CRC and gap; 0 means unlimited.
     pub rate_bits: u64,
-    /// Sender of the UDP datagrams made.
+    /// Source of the generated UDP datagrams.
     pub from: Option<SocketAddrV4>,
-    /// Receiver of the UDP datagrams made; without it frames of EtherType 0x88B5 are made.
+    /// Destination of the generated UDP datagrams; without it frames of EtherType 0x88B5 are
+    /// generated.
     pub to: Option<SocketAddrV4>,
 }
 
 impl StationFacts {
-    /// Bytes of each frame made.
+    /// Bytes of each generated frame.
     pub(crate) fn frame_len(&self) -> usize {
         self.frame_bytes.map_or(FRAME_BYTES_MIN, |bytes| bytes as usize)
     }
 }
 
-/// Describes the port; there is nothing to open, and it takes no privileges.
+/// Describes the port; there is nothing to open, and it needs no privileges.
 ///
 /// # Errors
-/// When the system has no random bytes for a link address.
+/// If the system has no random bytes for a link address.
 pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let description = PortDescription {
         kind: spec.kind,
@@ -91,23 +92,23 @@ type Reply = [u8; FRAME_BYTES_MIN];
 /// The running port.
 pub struct StationPort {
     info: PortInfo,
-    /// Only of a `gen`.
+    /// Only for a `gen`.
     generator: Option<Generator>,
-    /// Of the link that frames leave by.
+    /// Pace of the outgoing link.
     leaves: Pace,
-    /// Bits of the frame that found no room last.
+    /// Bits of the last frame that found no room.
     refused_bits: Option<u64>,
     replies: VecDeque<Reply>,
-    /// Replies of the burst not yet released; frames that were made follow them.
+    /// Replies of the unreleased burst; generated frames follow them.
     answered: Vec<Reply>,
-    /// Where a frame sent is put together.
+    /// Buffer in which a sent frame is assembled.
     whole: Vec<u8>,
     now_ns: u64,
     counters: PortCounters,
 }
 
 impl StationPort {
-    /// The port that [`open`] described.
+    /// The port described by [`open`].
     pub(crate) fn new(facts: &StationFacts, description: &PortDescription) -> Self {
         let info = PortInfo { offloads: Default::default(), ..description.info() };
         let longest = usize::from(info.mtu) + copy::ETHERNET_BYTES + 4;
@@ -126,8 +127,8 @@ impl StationPort {
         }
     }
 
-    /// Answers the frame that was sent if it is an ARP request for an address of another's. What
-    /// announces the port's own address or probes for it (RFC 5227) gets no answer.
+    /// Answers the sent frame if it is an ARP request for another address. Announcements and probes
+    /// of the port's own address (RFC 5227) get no reply.
     fn answer(&mut self) {
         let Some(request) = request(&self.whole) else { return };
         if request.sender_ip.is_unspecified() || request.sender_ip == request.target_ip {
@@ -141,7 +142,7 @@ impl StationPort {
     }
 }
 
-/// Bits that a frame takes on a wire.
+/// Bits of a frame on the wire.
 fn wire_bits(len: usize) -> u64 {
     (len as u64 + WIRE_BYTES) * 8
 }

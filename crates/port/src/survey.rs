@@ -1,4 +1,4 @@
-//! What an interface offers and what a port on it would lose: for `outboard doctor`.
+//! Features of an interface for a port on it, and their gaps: for `outboard doctor`.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -17,17 +17,18 @@ pub struct Survey {
     pub driver: Option<String>,
     /// Largest IP packet.
     pub mtu: u16,
-    /// Its receive queues; `None` where /sys does not tell.
+    /// Its receive queues; `None` if /sys does not show them.
     pub receive_queues: Option<usize>,
-    /// The card puts segments together before any program sees them; some drivers then take none.
+    /// The card merges segments before any program sees them; some drivers then accept no program.
     pub has_lro: bool,
-    /// The card cuts large TCP segments, those that an xdp port sends by its packet socket, too.
+    /// The card segments large TCP frames, including those that an xdp port sends by its packet
+    /// socket.
     pub has_tso: bool,
-    /// The card takes VLAN tags off frames.
+    /// The card strips VLAN tags.
     pub strips_vlan: bool,
     /// A VLAN interface above it.
     pub vlan: Option<String>,
-    /// What is known against the driver: a sentence.
+    /// Known faults of the driver: a sentence.
     pub note: Option<String>,
 }
 
@@ -35,10 +36,10 @@ pub struct Survey {
 const GET_FLAGS: u32 = 0x25;
 const FLAG_LRO: u32 = 1 << 15;
 
-/// Looks at the interface called `name`.
+/// Inspects the interface called `name`.
 ///
 /// # Errors
-/// When there is none, or it is no Ethernet interface.
+/// If there is none, or it is not an Ethernet interface.
 pub fn survey(name: &str) -> io::Result<Survey> {
     let link = Link::new(name)?;
     let mac = link.mac()?;
@@ -56,11 +57,11 @@ pub fn survey(name: &str) -> io::Result<Survey> {
     })
 }
 
-/// What may have changed of the interface with this number, in the calling thread's network
+/// The changeable properties of the interface with this index, in the calling thread's network
 /// namespace.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn link_state(index: u32) -> io::Result<LinkState> {
     let link = Link::with_index(index)?;
     Ok(LinkState {
@@ -69,7 +70,7 @@ pub fn link_state(index: u32) -> io::Result<LinkState> {
     })
 }
 
-/// How many receive queues an interface has. `None` where /sys shows another network namespace.
+/// The number of receive queues of an interface. `None` if /sys shows another network namespace.
 pub(crate) fn receive_queues(name: &str, index: u32, mac: MacAddr) -> Option<usize> {
     let folder = Path::new("/sys/class/net").join(name);
     let shown = |what: &str| fs::read_to_string(folder.join(what)).ok();

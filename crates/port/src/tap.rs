@@ -1,6 +1,6 @@
-//! A TAP device given to the engine: the kernel's end is an ordinary interface, the other end is
-//! a file from which whole frames of up to 64 KiB are read and to which they are written, each
-//! with a vnet header that carries checksum and segmentation state.
+//! A TAP device of the engine: the kernel's end is an ordinary interface, the other end is a file
+//! from which whole frames of up to 64 KiB are read and to which they are written, each with a vnet
+//! header that has checksum and segmentation state.
 //!
 //! The kernel's end may be moved to another network namespace after opening (`ip link set ob0
 //! netns X`; it must then be brought up again there), or be opened there at once with `netns=`.
@@ -28,12 +28,12 @@ use crate::link::{self, Link};
 use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_seed};
 use crate::spec::{Napi, PortSpec};
 
-/// Frames of a burst lie one after the other in this much memory, so that a burst of large ones
-/// is still in the second-level cache when it is copied on.
+/// Frames of a burst are stored one after the other in this much memory, so that a burst of large
+/// ones is still in the second-level cache when it is copied.
 const BURST_BYTES: usize = 192 * 1024;
 /// Room that the last frame of a burst may need beyond it.
 const SLOT_BYTES: usize = (vnet::LEN + FRAME_BYTES_MAX).next_multiple_of(64);
-/// Pieces handed to the kernel as they lie; a frame of more is put together first.
+/// Pieces passed to the kernel in place; a frame of more is assembled first.
 const PIECES_MAX: usize = 62;
 /// Memory of frames that wait for a kernel thread of the device's own, as the kernel counts it.
 const QUEUED_BYTES: libc::c_int = 8 << 20;
@@ -101,7 +101,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
     Ok(PortFds { fds: vec![fd], description, rings: Vec::new(), links: Vec::new() })
 }
 
-/// The device file, which stands for nothing yet.
+/// The device file, which has no interface yet.
 fn device(label: &str) -> Result<OwnedFd, OpenError> {
     let file = OpenOptions::new()
         .read(true)
@@ -121,7 +121,7 @@ fn device(label: &str) -> Result<OwnedFd, OpenError> {
     Ok(OwnedFd::from(file))
 }
 
-/// What is known of a device that the kernel got an interface by.
+/// Data of a device for a kernel interface.
 #[derive(Debug)]
 pub(crate) struct TapFacts {
     pub(crate) label: String,
@@ -131,8 +131,8 @@ pub(crate) struct TapFacts {
     uso: bool,
 }
 
-/// Makes a device for the kernel, in the caller's network namespace, with an interface of its own that
-/// is up. `is_silent`: the kernel speaks neither ARP nor IPv6 there.
+/// Creates a device for the kernel, in the caller's network namespace, with an interface that is
+/// up. `is_silent`: the kernel uses neither ARP nor IPv6 there.
 pub(crate) fn open_for_kernel(
     of: &KernelInterface,
     label: &str,
@@ -236,8 +236,8 @@ fn attach(fd: &OwnedFd, name: &str, napi: Napi, label: &str) -> Result<(), OpenE
     set(libc::TUNSETSNDBUF, queued)
 }
 
-/// Lets the kernel hand over large frames and partial checksums. True when UDP may be cut, too
-/// (Linux 6.2 and later). An impaired port takes single segments, so that a loss is that of one.
+/// Lets the kernel pass large frames and partial checksums. True if UDP may be segmented, too
+/// (Linux 6.2 and later). An impaired port takes single segments, so that each loss is that of one.
 fn set_offloads(fd: &OwnedFd, single_segments: bool) -> io::Result<bool> {
     let set = |flags: libc::c_uint| {
         // SAFETY: the request takes a plain number.
@@ -261,7 +261,7 @@ fn tun_ioctl<T>(fd: &OwnedFd, code: libc::Ioctl, argument: &mut T) -> io::Result
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A locally administered address out of random bits, other than the kernel end's.
+/// A locally administered address from random bits, other than that of the kernel's end.
 fn own_mac(seed: u64, kernel: MacAddr) -> MacAddr {
     let [_, _, a, b, c, d, e, f] = seed.to_be_bytes();
     // IEEE 802: bit 1 of the first byte says local, bit 0 says group.
@@ -303,7 +303,7 @@ impl TapPort {
         Self::with_info(fd, description.info())
     }
 
-    /// The engine's end of a device that the kernel got an interface by.
+    /// The engine's end of a device for a kernel interface.
     pub(crate) fn of_kernel(fd: OwnedFd, facts: &TapFacts) -> Result<Self, OpenError> {
         let offloads = Offloads {
             tx_checksum: true,
@@ -374,7 +374,7 @@ impl TapPort {
                 self.counters.tx_errors += 1;
                 TxError::Down
             }
-            // The device was deleted; it does not come back to this descriptor.
+            // The device was deleted; this descriptor stays dead.
             Errno::BADFD => {
                 self.gone = true;
                 self.counters.tx_errors += 1;

@@ -1,5 +1,6 @@
-//! Several ports as one (trunking of the IXP1200 paper): a trunk has one link address, and each flow takes one of its links.
-//! Back to back with another engine's trunk, or at a switch with a static aggregation group.
+//! Several ports as one (trunking of the IXP1200 paper): a trunk has one link address, and each
+//! flow uses one of its links. Back to back with another engine's trunk, or at a switch with a
+//! static aggregation group.
 //!
 //! A link leaves when it is down, as the kernel tells ([`carrier`]), or refuses frames as such, and its flows move to
 //! the links that are left; the flows of these stay. It returns when it has been well for a while
@@ -28,15 +29,14 @@ use waiting::Waiting;
 
 /// Most links of a trunk.
 pub const LINKS_MAX: usize = 8;
-/// Room for a message of the kernel's about a link.
+/// Buffer for a link notification of the kernel.
 const NEWS_BYTES: usize = 16_384;
-/// How often links are looked at.
+/// Interval of checks of the links.
 const LOOK_NS: u64 = 10_000_000;
 /// How soon a link is tried again for which frames wait.
 const RETRY_NS: u64 = 50_000;
 
-/// Opens the links. All have the link address of the trunk, which is the first one's unless it is
-/// said.
+/// Opens the links. All have the link address of the trunk: the first one's, unless it is given.
 pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let mut links: Vec<PortFds> = Vec::with_capacity(spec.links.len());
     for link in &spec.links {
@@ -85,13 +85,13 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
 struct Link {
     port: Box<dyn Port>,
     health: Health,
-    /// What the port has received.
+    /// Frames received by the port.
     burst: RxBurst,
-    /// How many of these the trunk has handed out.
+    /// How many of these the trunk has returned.
     taken: usize,
     /// The descriptor that is waited for.
     waited: Option<RawFd>,
-    /// Whether it was up when the port or the kernel last said so.
+    /// Whether it was up when the port or the kernel last reported it.
     is_up: bool,
     /// Frames for which it had no room.
     waiting: Waiting,
@@ -101,17 +101,17 @@ struct Link {
 pub struct TrunkPort {
     info: PortInfo,
     links: Vec<Link>,
-    /// Distinguishes this trunk's choice of links from others'.
+    /// Makes this trunk's choice of links different from others'.
     key: u64,
     now_ns: u64,
     next_look_ns: u64,
-    /// The link that is asked for frames first.
+    /// The link polled first.
     first: usize,
-    /// The frames handed out: their link, and their handle there.
+    /// The returned frames: their link, and their handle there.
     handed: Vec<(usize, RxHandle)>,
     /// Readable when a link is.
     waiting: Option<OwnedFd>,
-    /// Where the kernel tells of its links, and room for that.
+    /// The socket for the kernel's link notifications, and a buffer.
     news: Option<(OwnedFd, Box<[u8]>)>,
     departures: u64,
     /// Frames for which no link was left, or that waited for one that has left.
@@ -121,10 +121,11 @@ pub struct TrunkPort {
 }
 
 impl TrunkPort {
-    /// A trunk of these ports. `name` and `mac` are its own; MTU and offloads are what all have.
+    /// Creates a trunk of these ports. `name` and `mac` are its own; MTU and offloads are those
+    /// that all have.
     ///
     /// # Errors
-    /// When there are no ports or more than [`LINKS_MAX`], or no descriptor is left.
+    /// If there are no ports or more than [`LINKS_MAX`], or no descriptor is left.
     pub fn new(
         name: &str,
         mac: MacAddr,
@@ -179,14 +180,14 @@ impl TrunkPort {
         Ok(trunk)
     }
 
-    /// Lets the kernel tell of its links, through what [`open`] has opened, instead of asking them in
-    /// every look.
+    /// Uses the kernel's link notifications, through the socket opened by [`open`], instead of
+    /// querying the links in every check.
     pub(crate) fn listen(&mut self, news: OwnedFd) {
         self.news = Some((news, vec![0; NEWS_BYTES].into_boxed_slice()));
         self.links.iter_mut().for_each(|link| link.is_up = link.port.is_up());
     }
 
-    /// The link that a flow takes now.
+    /// The current link of a flow.
     fn link_of(&self, flow: u64) -> Option<usize> {
         let used = self.links.iter().enumerate().filter(|(_, link)| link.health.is_used());
         used.map(|(at, _)| at).max_by_key(|at| flow::weight(flow, *at))
@@ -250,14 +251,14 @@ impl TrunkPort {
                 link.health.note_well(self.now_ns);
             }
         }
-        // One that is gone is not waited for: it would wake us for ever. When no descriptor is left the
-        // next look tries again.
+        // A link that is gone is not waited for: it would wake us forever. If no descriptor is left
+        // the next check retries.
         if self.links.iter().any(|link| link.waited != link.waits_for()) {
             let _ = self.wait_for_links();
         }
     }
 
-    /// Makes one descriptor of those that the links want to be waited for.
+    /// Combines the descriptors to wait for.
     fn wait_for_links(&mut self) -> io::Result<()> {
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for link in &self.links {
@@ -275,7 +276,7 @@ impl TrunkPort {
 }
 
 impl Link {
-    /// The descriptor that the port wants to be waited for.
+    /// The descriptor that the port wants to wait for.
     fn waits_for(&self) -> Option<RawFd> {
         self.port.wait_fd().filter(|_| !self.port.is_gone()).map(|fd| fd.as_raw_fd())
     }
@@ -325,8 +326,8 @@ impl Port for TrunkPort {
         }
     }
 
-    /// Over the link of the frame's flow. One that turns out to be down leaves, and the frame takes the
-    /// next.
+    /// Sends over the link of the frame's flow. A link that turns out to be down leaves, and the
+    /// frame takes the next.
     fn send(
         &mut self,
         meta: &TxMeta,
@@ -381,7 +382,7 @@ impl Port for TrunkPort {
         all
     }
 
-    /// At once while frames that a link has received wait for their turn.
+    /// At once while received frames of a link wait.
     fn next_deadline(&self) -> Option<u64> {
         let waits = |link: &Link| link.taken < link.burst.handles.len();
         if self.links.iter().any(waits) {

@@ -1,22 +1,21 @@
 //! AF_XDP on the kernel's own interface and addresses.
 //!
-//! An XDP program (`program`) looks at every frame that arrives: what the engine has claimed
-//! ([`Port::claim`]), or what comes to its block of ports, is redirected to an AF_XDP socket; all
-//! else goes on to the kernel untouched, ARP included. The program is attached by a link and
-//! everything is held by descriptors, so that whatever ends the engine, also SIGKILL, leaves the
-//! interface as it was.
+//! An XDP program (`program`) checks every frame that arrives: claimed traffic ([`Port::claim`]),
+//! and traffic to the engine's block of ports, is redirected to an AF_XDP socket; everything else
+//! passes to the kernel untouched, ARP included. The program is attached by a link and everything
+//! is held by descriptors, so that any end of the engine, also SIGKILL, restores the interface.
 //!
-//! There is a socket on every receive queue, each with memory of its own (`memory`); frames go
-//! out through the first. AF_XDP has no segmentation offload: frames to be segmented go out
-//! through a packet socket instead, and the card or the kernel cuts them. Frames longer than a
-//! page come in several buffers, which are put together here, or, in generic mode, lie so that one
-//! continues the other (`receive::Layout`). With a native program the kernel cuts what a veth peer
-//! sends to frames of the link; in generic mode, which veth has for that by default, frames come uncut,
-//! and nothing tells where to cut them: TCP needs no telling, and datagrams longer than the link allows
-//! are left to the kernel's half of their socket.
+//! There is a socket on every receive queue, each with memory of its own (`memory`); frames are
+//! sent through the first. AF_XDP has no segmentation offload: frames to be segmented are sent
+//! through a packet socket instead, and the card or the kernel segments them. Frames longer than a
+//! page arrive in several buffers, which are assembled here or, in generic mode, are contiguous
+//! (`receive::Layout`). With a native program the kernel segments a veth peer's frames to the
+//! link's MTU. In generic mode, the default for veth, large frames arrive whole and without a
+//! segment size: TCP does not need it, and datagrams longer than the link's MTU are left to the
+//! kernel's socket.
 //!
-//! Connections that the engine opens use TCP ports that the kernel reserves for it: as many
-//! sockets as ports, bound and not listening, so that no other program gets one of them.
+//! Connections opened by the engine use TCP ports reserved in the kernel: as many sockets as ports,
+//! bound and not listening, so that no other program gets one of them.
 
 use std::io;
 use std::net::IpAddr;
@@ -71,24 +70,23 @@ pub(crate) use socket::Rings;
 use transmit::Transmit;
 use watch::{Watch, Watched};
 
-/// How often the link's state and the kernel's counters are looked at.
+/// Interval of checks of the link's state and of the kernel's counters.
 const LOOK_NS: u64 = 10_000_000;
-/// Looks at the link for each look at the counters.
+/// Checks of the link per check of the counters.
 const LOOKS_PER_COUNT: u32 = 10;
 /// Longest frame that fits one buffer.
 const LONE_FRAME_BYTES_MAX: u32 = (CHUNK_BYTES - HEADROOM) as u32;
-/// Drivers without a card, whose peers hand over frames that nobody has cut, and whose checksums
-/// nobody has completed.
+/// Drivers without a card, whose peers pass frames without segmentation and with partial checksums.
 const SOFTWARE: [&str; 6] = ["veth", "virtio_net", "macvlan", "ipvlan", "tun", "bridge"];
-/// A veth peer has room for 256 frames that its kernel has not looked at yet, and drops the others
-/// without a word; no frame counts as sent before it was looked at. So many are under way by the
-/// AF_XDP socket at most,
+/// A veth peer has room for 256 frames that its kernel has not processed, and silently drops
+/// others; a frame counts as sent only when it was processed. At most this many are in flight
+/// through the AF_XDP socket,
 const VETH_UNDER_WAY: u32 = 144;
-/// and frames to be segmented with so many bytes, of which the kernel holds twice as many and the
-/// frame that exceeds them: some 90 segments. This is where they are cut before the link; where the
-/// link takes them whole, those of a packet port's share are fewer.
+/// and frames to be segmented with this many bytes, of which the kernel holds twice as many plus
+/// the frame that exceeds them: some 90 segments. This applies if they are segmented before the
+/// link; if the link accepts them whole, the limit of a packet port is lower.
 const VETH_SEGMENTING_BYTES: libc::c_int = 48 << 10;
-/// How soon frames for which there was no room are tried again: nothing tells when there is.
+/// Pause before frames without room are retried: there is no notification of room.
 const RETRY_NS: u64 = 50_000;
 /// Room that VLAN tags may take in a frame.
 const TAG_BYTES: u32 = 4;
@@ -97,9 +95,9 @@ const TAG_BYTES: u32 = 4;
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
-/// What is known of an XDP port beside its descriptors: the attached link, the map of what is
-/// owned, the memory, the maps of sockets, of counts and of the watch, two packet sockets, perhaps the map of
-/// remote addresses, then the sockets of the queues, those for queues to come, and last those that reserve
+/// Data of an XDP port besides its descriptors: the attached link, the map of claims, the memory,
+/// the maps of sockets, of counts and of the watch, two packet sockets, possibly the map of remote
+/// addresses, then the sockets of the queues, those for queues to come, and last those that reserve
 /// ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpFacts {
@@ -107,19 +105,19 @@ pub struct XdpFacts {
     pub queues: u32,
     /// Sockets for queues that may be added.
     pub spares: u32,
-    /// How the sockets are bound.
+    /// Mode in which the sockets are bound.
     pub mode: XdpMode,
     /// Whether they take frames of several buffers.
     pub several_buffers: bool,
-    /// The link takes frames to be segmented as they are.
+    /// The link accepts frames to be segmented.
     pub takes_large: bool,
     /// First and last reserved port.
     pub connect_ports: (u16, u16),
-    /// Kernel peers may leave checksums partial.
+    /// Peers on a kernel may leave checksums partial.
     pub is_virtual: bool,
-    /// Frames that the kernel is given at a time, before it has told that others are sent.
+    /// Maximum frames passed to the kernel and not yet reported as sent.
     pub under_way_max: u32,
-    /// Which remote addresses are served; where there are any, their map follows the memory.
+    /// Remote addresses to be served; if there are any, their map follows the memory.
     pub remotes: Vec<Remote>,
 }
 
@@ -169,7 +167,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         ..why
     })?;
     let is_veth = driver.as_deref() == Some("veth");
-    // The link may come to take large frames, or to take them no more.
+    // The link may begin or cease to accept large frames.
     let segmenting = [None, is_veth.then_some(VETH_SEGMENTING_BYTES)]
         .map(|bytes| packet::sending_socket(index, bytes))
         .into_iter()
@@ -240,13 +238,13 @@ pub(crate) fn carries_vlan(name: &str) -> Option<String> {
     Some(line.split('|').next().unwrap_or_default().trim().to_owned())
 }
 
-/// What is known against a driver on this kernel: a sentence.
+/// Known faults of a driver on this kernel: a sentence.
 pub(crate) fn driver_note(driver: &str) -> Option<String> {
     drivers::known(driver, drivers::kernel()).map(drivers::Known::sentence)
 }
 
-/// Without its VLAN tag a frame looks like one of the interface's own network. With it, it is the
-/// kernel's, as the program does not look behind tags.
+/// Without its VLAN tag a frame looks like one of the interface's own network. With it, it is left
+/// to the kernel, because the program does not parse tags.
 fn refuse_tagged(spec: &PortSpec, label: &str) -> Result<(), OpenError> {
     match carries_vlan(&spec.name) {
         None => Ok(()),
@@ -263,7 +261,7 @@ fn refuse_tagged(spec: &PortSpec, label: &str) -> Result<(), OpenError> {
     }
 }
 
-/// What a port is opened on.
+/// The interface of a port being opened.
 struct Interface<'a> {
     label: &'a str,
     name: &'a str,
@@ -271,13 +269,13 @@ struct Interface<'a> {
     mac: MacAddr,
     mtu: u16,
     driver: Option<&'a str>,
-    /// Whether the kernel gives frames of several buffers to the sockets.
+    /// Whether the kernel passes frames of several buffers to the sockets.
     several_buffers: bool,
-    /// How many receive queues there are, if that can be seen.
+    /// Number of receive queues, if known.
     receive_queues: Option<usize>,
 }
 
-/// A port that works in one of the ways.
+/// A port that works in one of the modes.
 struct Opened {
     attached: OwnedFd,
     owned: Owned,
@@ -291,7 +289,7 @@ struct Opened {
     attach_mode: &'static str,
     /// On every queue.
     zero_copy: bool,
-    /// Why no frame was sent through.
+    /// Why the frame test was not run.
     untested: Option<io::Error>,
 }
 
@@ -299,7 +297,7 @@ impl Interface<'_> {
     fn failed(&self, doing: &str, capability: &str, why: &io::Error) -> Attempt<OpenError> {
         let error = OpenError::system(self.label, doing, capability, why);
         match why.raw_os_error() {
-            // The same is missing in every mode.
+            // The same would be missing in every mode.
             Some(libc::EPERM | libc::EACCES | libc::ENODEV | libc::ENOBUFS) => {
                 Attempt::Hopeless(error)
             }
@@ -307,7 +305,7 @@ impl Interface<'_> {
         }
     }
 
-    /// Sets everything up in one mode, and sends a frame through it.
+    /// Sets up one mode, and tests it with a frame.
     fn attempt(
         &self,
         mode: XdpMode,
@@ -346,7 +344,7 @@ impl Interface<'_> {
         };
         let untested = match probe::run(&program, &owned, first, self.index, self.mac) {
             Ok(()) => None,
-            // The kernel is too old for such tests, or keeps them from us.
+            // The kernel is too old for such tests, or does not permit them.
             Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
                 Some(why)
             }
@@ -370,7 +368,7 @@ impl Interface<'_> {
         })
     }
 
-    /// With `served` queues all must be.
+    /// Fails unless `served` is the number of queues.
     fn refuse_unserved(&self, served: usize) -> Result<(), Attempt<OpenError>> {
         let Self { label, name, .. } = self;
         let Some(queues) = self.receive_queues.filter(|queues| *queues > served) else {
@@ -387,7 +385,7 @@ impl Interface<'_> {
     }
 
     /// Before Linux 6.6 a frame that does not fit one buffer is lost to the sockets. A driver that
-    /// runs the program makes none; before the stack they come as a virtual link's peer sent them.
+    /// runs the program makes none; in generic mode they arrive as a virtual link's peer sent them.
     fn refuse_long_frames(&self, mode: XdpMode) -> Result<(), OpenError> {
         let Self { label, mtu, .. } = self;
         let refuse = |why: String| Err(OpenError::new(OpenErrorKind::Unsupported, why));
@@ -438,7 +436,7 @@ pub struct XdpPort {
     queues: Vec<Queue>,
     receive: Receive,
     transmit: Transmit,
-    /// Take frames to be segmented: where the link takes them, and where the kernel cuts them.
+    /// For frames to be segmented: if the link accepts them, and if the kernel segments them.
     segmenting: [OwnedFd; 2],
     takes_large: bool,
     large: packet::transmit::Transmit,
@@ -449,7 +447,7 @@ pub struct XdpPort {
     growth: Growth,
     counts: Counts,
     watched: Watched,
-    /// Held so that program, map and reservation go on: they end with the port.
+    /// Held to keep program, map and reservation: they end with the port.
     _held: Vec<OwnedFd>,
     now_ns: u64,
     next_look_ns: u64,
@@ -587,7 +585,7 @@ impl XdpPort {
     }
 }
 
-/// The socket for frames to be segmented, of the one for a link that takes them whole and the one
+/// The socket for frames to be segmented, of the one for a link that accepts them whole and the one
 /// for a link that does not.
 fn segmenting([whole, cut]: &[OwnedFd; 2], takes_large: bool) -> &OwnedFd {
     if takes_large { whole } else { cut }
@@ -638,7 +636,7 @@ impl Port for XdpPort {
         sent
     }
 
-    /// Frames to be segmented first: those gathered before them have gone already, and those
+    /// Frames to be segmented first: those gathered before them were already sent, and those
     /// gathered after them wait until the kernel has taken them.
     fn flush(&mut self) {
         self.flush_large();
@@ -659,7 +657,7 @@ impl Port for XdpPort {
         self.counters
     }
 
-    /// Soon while the kernel had no room for a frame: nothing would wake a sleeper when it has.
+    /// Soon while the kernel has no room for a frame: it sends no wakeup when it has.
     fn next_deadline(&self) -> Option<u64> {
         let queue = self.queues.first()?;
         let waits = self.is_full || self.transmit.is_waiting(queue) || self.large.is_waiting();

@@ -10,11 +10,11 @@ use std::sync::Mutex;
 const HEAD: &str = "\
 # Fuzzing
 
-Written by `make fuzz` (`cargo xtask fuzz`), which adds what it has run; nothing is taken away.
-Seconds are the processor's, not the clock's. Inputs are those that the fuzzer keeps, coverage and
+Written by `make fuzz` (`cargo xtask fuzz`), which appends its runs.
+Seconds are processor time. Inputs are those kept by the fuzzer; coverage and
 features are its own measures (edges, and edges with their counts), all of them at the end of the
-last run. A finding is an input that made the target panic, leak, or take ten seconds of the processor; each is in
-`fuzz/corpus` since, where `cargo test` replays it.
+last run. A finding is an input that made the target panic, leak, or take ten seconds of processor time. Findings are added to
+`fuzz/corpus`, where `cargo test` replays them.
 
 ";
 const TOTAL_HEAD: &str = "\

@@ -29,7 +29,7 @@ pub struct CqErrEntry {
     pub olen: usize,
     pub err: i32,
     pub prov_errno: i32,
-    /// Where the program wants more about the error, since version 1.5.
+    /// Destination of more details of the error, since version 1.5.
     pub err_data: *mut c_void,
     pub err_data_size: usize,
 }
@@ -52,7 +52,7 @@ pub struct EqErrEntry {
     pub data: u64,
     pub err: i32,
     pub prov_errno: i32,
-    /// Where the program wants more about the error, since version 1.5.
+    /// Destination of more details of the error, since version 1.5.
     pub err_data: *mut c_void,
     pub err_data_size: usize,
 }

@@ -1,5 +1,5 @@
-//! Layouts and constants beside those of the installed headers: a C program is made of the names
-//! here, compiled and run, and its numbers are compared.
+//! Comparison of layouts and constants with those of the installed headers: a C program with the
+//! names here is generated, compiled and run, and its numbers are compared.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -384,7 +384,7 @@ fn objects(of: &mut Expected) {
     layout!(of, "struct fi_ops_collective", CollectiveOps, size,);
 }
 
-/// What the C compiler makes of the expressions.
+/// The C compiler's values of the expressions.
 fn measured(expected: &Expected) -> HashMap<String, u64> {
     let mut source = String::new();
     for header in [

@@ -9,7 +9,7 @@ use client::Session;
 use super::hints::Hints;
 use crate::abi::constants::*;
 
-/// Where an endpoint is and where the first peer is, as far as the program says.
+/// The endpoint's address and that of the first peer, as far as the program gives them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ends {
     pub source: Option<SocketAddr>,
@@ -33,10 +33,10 @@ impl Ends {
         }
     }
 
-    /// Resolves what the program names.
+    /// Resolves the program's names.
     ///
     /// # Errors
-    /// A sentence when a name is unknown, or an address is not the engine's.
+    /// A sentence if a name is unknown, or an address is not the engine's.
     pub fn find(
         named: Named<'_>,
         hints: &Hints,
@@ -51,7 +51,7 @@ impl Ends {
         };
         let is_source = flags & FI_SOURCE != 0;
         let destination = if is_source { hints.destination } else { named.or(hints.destination) };
-        // A service without a name is where a server listens, as for getaddrinfo(3).
+        // A service without a name is a server's address, as in getaddrinfo(3).
         let (destination, listens_at) = match destination {
             Some(address) if address.ip().is_unspecified() => (None, Some(address)),
             other => (other, None),
@@ -131,7 +131,7 @@ fn resolve(
     })
 }
 
-/// The address of a peer that a program names; `None` when it cannot be resolved.
+/// The address of a peer named by a program; `None` if it cannot be resolved.
 pub fn resolve_for_peer(node: &CStr, service: &CStr, is_v6: bool) -> Option<SocketAddr> {
     let format = if is_v6 { FI_SOCKADDR_IN6 } else { FI_SOCKADDR_IN };
     resolve(Some(node), Some(service), 0, format).ok()

@@ -20,19 +20,19 @@ pub const MEMORY_KEY_BYTES: usize = 8;
 pub const INJECT_MAX: usize = 4096;
 /// Longest message, in bytes.
 pub const MESSAGE_MAX: usize = u32::MAX as usize;
-/// Operations under way that programs are told of; more are taken.
+/// Concurrent operations announced to programs; more are accepted.
 pub const OPERATIONS: usize = 4096;
-/// Endpoints of a domain: what a session with the engine has.
+/// Endpoints of a domain: the maximum of a session with the engine.
 const ENDPOINTS: usize = 64;
 
 /// The order in which messages of one sender match.
 pub const ORDER: u64 = FI_ORDER_SAS;
-/// The capability without which the source of a receive does not count.
+/// The capability without which the source of a receive is ignored.
 pub const DIRECTED: u64 = FI_DIRECTED_RECV;
 
-/// What a program must ask for to get it.
+/// Capabilities that a program must request.
 const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_DIRECTED_RECV;
-/// What every endpoint has.
+/// Capabilities that every endpoint has.
 const SECONDARY: u64 = FI_MULTI_RECV | FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// All capabilities.
 pub const CAPS: u64 = PRIMARY | SECONDARY;
@@ -41,13 +41,13 @@ pub const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND;
 /// Capabilities of the receive side.
 pub const RX_CAPS: u64 =
     FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE;
-/// Default flags that the transmit side may have.
+/// Permitted default flags of the transmit side.
 pub const TX_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
-/// Default flags that the receive side may have.
+/// Permitted default flags of the receive side.
 pub const RX_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
-/// The capabilities of an endpoint that is asked for with `asked`.
+/// The capabilities of an endpoint requested with `asked`.
 fn caps(asked: u64) -> u64 {
     let mut primary = if asked == 0 { PRIMARY } else { asked & PRIMARY };
     if primary & (FI_MSG | FI_TAGGED) != 0 && primary & (FI_SEND | FI_RECV) == 0 {
@@ -62,7 +62,7 @@ fn zeroed<T>() -> *mut T {
     unsafe { libc::calloc(1, size_of::<T>()) }.cast()
 }
 
-/// An answer that owns its memory until it is handed over.
+/// An answer that owns its memory until it is passed on.
 struct Answer(*mut Info);
 
 impl Drop for Answer {
@@ -116,7 +116,7 @@ pub fn make(version: u32, hints: &Hints, ends: &Ends) -> Option<*mut Info> {
         *info.fabric_attr.as_mut()? = FabricAttr {
             fabric: ptr::null_mut(),
             name: duplicate(NAME),
-            // libfabric fills it in, and takes it as a fault if it is there.
+            // libfabric fills it in, and requires it to be null.
             prov_name: ptr::null_mut(),
             prov_version: crate::OWN_VERSION,
             api_version: version,
@@ -194,10 +194,10 @@ fn domain(version: u32, hints: &Hints) -> DomainAttr {
         Some(value) => value,
     };
     let mr_mode = match asked.map_or(0, |attr| attr.mr_mode) {
-        // Before version 1.5 there are but two modes, and zero means either.
+        // Before version 1.5 there are only two modes, and zero means either.
         0 if version < version_of_modes() => FI_MR_SCALABLE,
         mode @ (FI_MR_BASIC | FI_MR_SCALABLE) => mode,
-        // None of the requirements that the program would meet is one of ours.
+        // We need none of the conditions that the program can meet.
         _ => 0,
     };
     DomainAttr {
@@ -206,7 +206,7 @@ fn domain(version: u32, hints: &Hints) -> DomainAttr {
         control_progress: FI_PROGRESS_MANUAL,
         data_progress: FI_PROGRESS_MANUAL,
         resource_mgmt: FI_RM_ENABLED,
-        // Both are provided, so the choice is left to a program that has not made it.
+        // Both are provided, so a program that has not chosen can.
         av_type: asked.map_or(FI_AV_UNSPEC, |attr| attr.av_type),
         mr_mode,
         mr_key_size: MEMORY_KEY_BYTES,
@@ -225,7 +225,7 @@ fn domain(version: u32, hints: &Hints) -> DomainAttr {
     }
 }
 
-/// Since when modes of memory registration are bits.
+/// The first version in which modes of memory registration are bits.
 const fn version_of_modes() -> u32 {
     crate::abi::constants::version(1, 5)
 }

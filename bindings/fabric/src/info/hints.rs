@@ -1,4 +1,4 @@
-//! What a program asks for, and whether the provider has it.
+//! A program's hints, and whether the provider satisfies them.
 
 use std::ffi::CStr;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use crate::NAME;
 use crate::abi::constants::*;
 use crate::abi::info::{DomainAttr, EpAttr, Info, RxAttr, TxAttr};
 
-/// Since which version of the interface the attributes have all the fields of their layouts here.
+/// The first version of the interface whose attributes have all the fields of the layouts here.
 const FULL: u32 = version(1, 5);
 
-/// A program's hints, copied; what it leaves out is `None` or zero.
+/// A program's hints, copied; missing ones are `None` or zero.
 #[derive(Default)]
 pub struct Hints {
     pub caps: u64,
@@ -55,10 +55,10 @@ impl Hints {
         }
     }
 
-    /// Whether the provider has all of it.
+    /// Whether the provider satisfies all of them.
     ///
     /// # Errors
-    /// A sentence that names what it does not have.
+    /// A sentence that names what it lacks.
     pub fn check(&self) -> Result<(), String> {
         if self.fabric_name == Some(false) || self.domain_name == Some(false) {
             return Err("the hints request another fabric or domain".into());
@@ -136,7 +136,7 @@ fn without(what: &str, asked: u64, had: u64) -> Result<(), String> {
     }
 }
 
-/// Names of capabilities that programs ask for and the provider lacks, by their bits.
+/// Names of capabilities that programs request and the provider lacks, by their bits.
 const LACKING: [(u32, &str); 11] = [
     (2, "FI_RMA"),
     (4, "FI_ATOMIC"),
@@ -181,7 +181,10 @@ fn check_ep(attr: &EpAttr) -> Result<(), String> {
 fn check_key_size(size: usize) -> Result<(), String> {
     match size {
         0 | answer::KEY_BYTES => Ok(()),
-        _ => Err(format!("a key of {size} bytes is not supported; the provider takes {}", answer::KEY_BYTES)),
+        _ => Err(format!(
+            "a key of {size} bytes is not supported; the provider takes {}",
+            answer::KEY_BYTES
+        )),
     }
 }
 
@@ -211,7 +214,9 @@ fn check_domain(attr: &DomainAttr) -> Result<(), String> {
     }
     for progress in [attr.control_progress, attr.data_progress] {
         if !matches!(progress, 0 | FI_PROGRESS_MANUAL) {
-            return Err("the hints request FI_PROGRESS_AUTO; the provider has manual progress only".into());
+            return Err(
+                "the hints request FI_PROGRESS_AUTO; the provider has manual progress only".into(),
+            );
         }
     }
     if !matches!(attr.av_type, FI_AV_UNSPEC | FI_AV_MAP | FI_AV_TABLE) {

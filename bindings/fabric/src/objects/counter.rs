@@ -97,12 +97,12 @@ unsafe extern "C" fn control(fid: *mut Fid, command: i32, argument: *mut c_void)
 }
 
 impl EventCounter {
-    /// The counter as something to wait for.
+    /// The counter as a source to wait for.
     pub fn source(&self) -> Source {
         Source::Counter(Arc::downgrade(&self.domain), self.key)
     }
 
-    /// Both counts, with what the engine has completed by now.
+    /// Both counts, including operations completed by now.
     fn counts(&self) -> (u64, u64) {
         let mut state = self.domain.state();
         state.progress_counter(self.key);
@@ -152,7 +152,7 @@ unsafe extern "C" fn seterr(counter: *mut FidCntr, value: u64) -> i32 {
     unsafe { EventCounter::of(counter) }.change(|of| of.failures = value)
 }
 
-/// Waits until the counter has reached `threshold`: 0; -FI_EAVAIL when an operation failed
+/// Waits until the counter has reached `threshold`: returns 0; -FI_EAVAIL if an operation failed
 /// meanwhile, -FI_ETIMEDOUT after `timeout` milliseconds.
 unsafe extern "C" fn wait(counter: *mut FidCntr, threshold: u64, timeout: i32) -> i32 {
     // SAFETY: as for `read`.

@@ -21,7 +21,7 @@ pub struct Domain {
     head: FidDomain,
     /// Held by everything opened on it.
     pub shared: Arc<state::DomainShared>,
-    /// Of the interface that the program was written for.
+    /// Version of the interface used by the program.
     pub api_version: u32,
     /// The family of its addresses.
     pub is_v6: bool,
@@ -106,7 +106,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     }
 }
 
-/// An event queue may be bound; nothing of a domain is asynchronous.
+/// An event queue may be bound; no operation of a domain is asynchronous.
 unsafe extern "C" fn bind(_: *mut Fid, other: *mut Fid, _: u64) -> i32 {
     // SAFETY: the program passes an open object.
     if unsafe { (*other).class } == FI_CLASS_EQ { 0 } else { -FI_EINVAL }

@@ -62,10 +62,10 @@ static RMA: RmaOps = RefusedOps::new();
 static ATOMIC: AtomicOps = RefusedOps::new();
 static COLLECTIVE: CollectiveOps = RefusedOps::new();
 
-/// The key at a place of a program's; `None` where there is none.
+/// The key at an address of the program; `None` if there is none.
 ///
 /// # Errors
-/// When it is not 16 bytes.
+/// If it does not have 16 bytes.
 ///
 /// # Safety
 /// `len` bytes at `key` are readable.
@@ -168,7 +168,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> i32 {
     }
 }
 
-/// Flags of bindings that name operations on remote memory, of which an endpoint has none.
+/// Binding flags for operations on remote memory, which an endpoint does not have.
 const REMOTE_MEMORY: u64 = 1 << 8 | 1 << 9 | 1 << 12 | 1 << 13;
 
 impl Endpoint {
@@ -234,7 +234,8 @@ impl Endpoint {
         })
     }
 
-    /// The state, if the other object is of the endpoint's domain and the endpoint not enabled.
+    /// The state, if the other object belongs to the endpoint's domain and the endpoint is not
+    /// enabled.
     fn with_own(
         &self,
         domain: &Arc<state::DomainShared>,
@@ -265,7 +266,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends; for want of room once more after a look at what has completed.
+    /// Sends; if there is no room, retries once after processing completions.
     pub fn send(&self, send: &Send) -> isize {
         self.post(|endpoint, vector| endpoint.send(send, vector))
     }

@@ -1,5 +1,5 @@
 //! `struct fid_eq`: an event queue. Its events are insertions into asynchronous address vectors and
-//! what programs write themselves.
+//! those written by programs.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_void};
@@ -17,15 +17,14 @@ use crate::abi::entries::{EqEntry, EqErrEntry};
 use crate::abi::info::EqAttr;
 use crate::abi::objects::{EqOps, Fid, FidEq, FidFabric, FidOps};
 
-/// Events that a queue holds at most.
+/// Maximum events in a queue.
 const EVENTS_MAX: usize = 4096;
 
 /// An event as the program reads it.
 enum Event {
     /// By its number, in C's layout.
     Entry { number: u32, bytes: Vec<u8> },
-    /// An address that could not be added, by its place among those of its call. Read by
-    /// `fi_eq_readerr` alone.
+    /// An address that could not be added, by its index in its call. Read only by `fi_eq_readerr`.
     BadAddress { fid: usize, context: usize, place: u64 },
 }
 
@@ -71,8 +70,8 @@ impl Events {
         true
     }
 
-    /// Reports addresses of one call: `count` were added to the vector at `fid`, and those at the
-    /// places `bad` could not be. Errors come first.
+    /// Reports the addresses of one call: `count` were added to the vector at `fid`, and those at
+    /// the indices `bad` could not be. Errors come first.
     pub fn insertion(&self, fid: usize, context: usize, count: u64, bad: &[u64]) {
         let mut is_noted = true;
         for &place in bad {
@@ -93,7 +92,7 @@ impl Events {
         }
     }
 
-    /// Removes the first event, which the program has.
+    /// Removes the first event, which the program has read.
     fn pop(&self, waiting: &mut VecDeque<Event>) {
         waiting.pop_front();
         if waiting.is_empty()
@@ -105,7 +104,7 @@ impl Events {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
@@ -154,7 +153,7 @@ pub struct EventQueue {
     pub events: Arc<Events>,
     wait_obj: i32,
     may_write: bool,
-    /// Whether error entries have a place for more about them.
+    /// Whether error entries have a field for more details.
     has_error_data: bool,
     set: Option<Arc<Members>>,
     _fabric: Arc<()>,
@@ -166,7 +165,7 @@ unsafe impl Object for EventQueue {
 }
 
 impl EventQueue {
-    /// The queue as something to wait for.
+    /// The queue as a source to wait for.
     pub fn source(&self) -> Source {
         Source::Events(Arc::downgrade(&self.events))
     }

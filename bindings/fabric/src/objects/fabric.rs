@@ -1,4 +1,4 @@
-//! `struct fid_fabric`: what domains, event queues and wait sets are opened on.
+//! `struct fid_fabric`: the object on which domains, event queues and wait sets are opened.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ unsafe impl Object for Fabric {
 }
 
 impl Fabric {
-    /// The version of the interface that the program was written for. libfabric notes it once
-    /// the fabric is open.
+    /// The version of the interface used by the program. libfabric sets it after the fabric is
+    /// open.
     pub fn api_version(&self) -> u32 {
         self.head.api_version
     }

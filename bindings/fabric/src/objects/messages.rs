@@ -25,7 +25,7 @@ pub static OPS: MsgOps = MsgOps {
     injectdata,
 };
 
-/// The answer to a list that is too long.
+/// The error for a list that is too long.
 const TOO_MANY: isize = -(FI_EINVAL as isize);
 
 unsafe extern "C" fn recv(

@@ -1,4 +1,4 @@
-//! `struct fid_poll`: a set of queues and counters of which those with news are named.
+//! `struct fid_poll`: a set of queues and counters, of which those with events are returned.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::state;
 #[repr(C)]
 pub struct PollSet {
     head: FidPoll,
-    /// Each with the context that names it.
+    /// Each with the program's context for it.
     members: Mutex<Vec<(Source, usize)>>,
     _domain: Arc<state::DomainShared>,
 }

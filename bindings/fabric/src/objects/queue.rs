@@ -25,7 +25,7 @@ pub struct CompletionQueue {
     pub key: usize,
     /// Bytes of an entry.
     entry_bytes: usize,
-    /// Whether error entries have a place for more about them.
+    /// Whether error entries have a field for more details.
     has_error_data: bool,
     wait_obj: i32,
     set: Option<Arc<super::waiting::Members>>,
@@ -40,7 +40,7 @@ static FID_OPS: FidOps = fid_ops(close, no_bind, control);
 static OPS: CqOps =
     CqOps { size: size_of::<CqOps>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
 
-/// Bytes of an entry of a format; the shorter ones are the longest's beginnings.
+/// Bytes of an entry of a format; the shorter ones are prefixes of the longest.
 fn entry_bytes(format: i32) -> Option<usize> {
     match format {
         FI_CQ_FORMAT_UNSPEC | FI_CQ_FORMAT_CONTEXT => Some(std::mem::offset_of!(CqEntry, flags)),
@@ -118,13 +118,13 @@ unsafe extern "C" fn control(fid: *mut Fid, command: i32, argument: *mut c_void)
 }
 
 impl CompletionQueue {
-    /// The queue as something to wait for.
+    /// The queue as a source to wait for.
     pub fn source(&self) -> Source {
         Source::Queue(Arc::downgrade(&self.domain), self.key)
     }
 
-    /// Moves up to `count` entries to the program: their number, -FI_EAVAIL in front of an error,
-    /// or -FI_EAGAIN.
+    /// Moves up to `count` entries to the program: returns their number, -FI_EAVAIL before an
+    /// error, or -FI_EAGAIN.
     ///
     /// # Safety
     /// `buffer` has room for `count` entries, `sources`, unless null, for as many addresses.
@@ -155,7 +155,8 @@ impl CompletionQueue {
         }
     }
 
-    /// As [`Self::take`], waiting for an entry up to `timeout` milliseconds, without end if negative.
+    /// As [`Self::take`], but waits for an entry up to `timeout` milliseconds, without limit if
+    /// negative.
     ///
     /// # Safety
     /// As there.

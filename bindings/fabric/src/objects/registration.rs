@@ -1,5 +1,5 @@
-//! `struct fid_mr`: registered memory. Messages need none; programs that register get a region that
-//! names its memory and nothing more.
+//! `struct fid_mr`: registered memory. Messages need none; a program that registers memory gets a
+//! region that describes it and has no effect.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ static FID_OPS: FidOps = fid_ops(close, bind, control);
 /// The registering functions of a domain.
 pub static OPS: MrOps = MrOps { size: size_of::<MrOps>(), reg, regv, regattr };
 
-/// Registers a region under a key that no other region of the process has.
+/// Registers a region under a key that is unique in the process.
 ///
 /// # Safety
 /// `domain` is an open domain, `region` a place for the result.
@@ -106,7 +106,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     unsafe { Registration::end(fid) }
 }
 
-/// A region may be bound to an endpoint or counter, which nothing remote will touch.
+/// A region may be bound to an endpoint or counter, but no remote access uses it.
 unsafe extern "C" fn bind(_: *mut Fid, _: *mut Fid, _: u64) -> i32 {
     0
 }

@@ -1,4 +1,4 @@
-//! What can be waited for: queues and counters of a domain, event queues.
+//! Sources to wait for: queues and counters of a domain, event queues.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -9,10 +9,11 @@ use client::message::Endpoint;
 use super::events::Events;
 use crate::state::DomainShared;
 
-/// Longest sleep before what no engine announces (a signal, another thread's event) is looked for.
+/// Maximum sleep before checking for events without a wakeup of the engine (a signal, another
+/// thread's event).
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Something that has news or not.
+/// A source of events.
 #[derive(Clone)]
 pub enum Source {
     /// A completion queue, by its key in the domain.
@@ -35,7 +36,7 @@ impl PartialEq for Source {
 }
 
 impl Source {
-    /// Whether there is an entry, or a counter has changed since the last look.
+    /// Whether there is an entry, or a counter has changed since the last check.
     pub fn has_news(&self) -> bool {
         match self {
             Self::Queue(domain, key) => domain.upgrade().is_some_and(|domain| {
@@ -52,7 +53,7 @@ impl Source {
         }
     }
 
-    /// The endpoints whose completions make the news.
+    /// The endpoints whose completions are its events.
     fn endpoints(&self) -> Vec<Arc<Endpoint>> {
         match self {
             Self::Queue(domain, key) => domain.upgrade().map_or(Vec::new(), |domain| {
@@ -70,8 +71,8 @@ impl Source {
     }
 }
 
-/// Waits until `ready` gives something, up to `timeout` milliseconds, without end if it is negative;
-/// `None` when the time is over.
+/// Waits until `ready` returns a value, up to `timeout` milliseconds, without limit if it is
+/// negative; `None` on timeout.
 pub fn wait<R>(
     sources: &[Source],
     timeout: i32,
@@ -90,7 +91,7 @@ pub fn wait<R>(
         }
         let slice = left.map_or(SLICE, |left| left.min(SLICE));
         let endpoints: Vec<_> = sources.iter().flat_map(Source::endpoints).collect();
-        // Several endpoints share the slice: each has an eventfd of its session's.
+        // Several endpoints share the slice: each session has its own eventfd.
         let share = slice / u32::try_from(endpoints.len().max(1)).unwrap_or(u32::MAX);
         let slept =
             endpoints.iter().any(|endpoint| endpoint.wait(Some(Instant::now() + share)).is_ok());

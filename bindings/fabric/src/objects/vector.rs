@@ -56,7 +56,7 @@ pub unsafe extern "C" fn open(
     if !matches!(attr.kind, FI_AV_UNSPEC | FI_AV_MAP | FI_AV_TABLE) || attr.rx_ctx_bits != 0 {
         return -FI_EINVAL;
     }
-    // A vector that processes share by its name.
+    // A vector shared by processes, by its name.
     if !attr.name.is_null() {
         return -FI_ENOSYS;
     }
@@ -105,7 +105,8 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, _flags: u64) -> i32 {
 }
 
 impl AddressVector {
-    /// Adds addresses and answers for `fi_av_insert`: their number, or 0 with an event to come.
+    /// Adds addresses for `fi_av_insert` and returns its result: their number, or 0 with an event
+    /// to come.
     ///
     /// # Safety
     /// `numbers` and `faults`, unless null, have room for each of the addresses.
@@ -232,7 +233,7 @@ unsafe extern "C" fn lookup(
         let address = state.vectors.get(vector.key).and_then(|of| of.address(number));
         let Some(address) = address else { return -FI_EINVAL };
         match copy_address(address, buffer, len) {
-            // The program sees by the length that not all of it was copied.
+            // The length tells the program that it was truncated.
             status if status == -FI_ETOOSMALL => 0,
             status => status,
         }

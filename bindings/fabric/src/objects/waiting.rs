@@ -13,7 +13,7 @@ use crate::abi::constants::*;
 use crate::abi::info::WaitAttr;
 use crate::abi::objects::{Fid, FidFabric, FidOps, FidWait, WaitOps};
 
-/// What a set waits for; held by each member.
+/// The sources of a set; held by each member.
 #[derive(Default)]
 pub struct Members(Mutex<Vec<Source>>);
 
@@ -101,8 +101,8 @@ unsafe extern "C" fn wait(set: *mut FidWait, timeout: i32) -> i32 {
     source::wait(&members, timeout, ready).unwrap_or(-FI_ETIMEDOUT)
 }
 
-/// Whether a program may sleep until something happens to its objects: 0, or -FI_EAGAIN when
-/// something has.
+/// Whether a program may sleep until one of its objects has an event: returns 0, or -FI_EAGAIN if
+/// one has.
 pub unsafe extern "C" fn trywait(_: *mut FidFabric, fids: *mut *mut Fid, count: i32) -> i32 {
     for place in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the program passes `count` open objects.
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn trywait(_: *mut FidFabric, fids: *mut *mut Fid, count: 
     0
 }
 
-/// A queue, counter or event queue as something to wait for; `None` for other objects.
+/// A queue, counter or event queue as a source to wait for; `None` for other objects.
 ///
 /// # Safety
 /// `fid` is an open object.

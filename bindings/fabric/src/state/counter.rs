@@ -5,9 +5,9 @@
 pub struct Counter {
     pub successes: u64,
     pub failures: u64,
-    /// Both as of the last look of a poll set.
+    /// Both at the last check of a poll set.
     pub looked_at: (u64, u64),
-    /// The endpoints that count here.
+    /// The endpoints bound to it.
     pub endpoints: Vec<usize>,
 }
 
@@ -18,7 +18,7 @@ impl Counter {
         *which = which.wrapping_add(1);
     }
 
-    /// Whether it changed since the last look.
+    /// Whether it has changed since the last check.
     pub fn has_changed(&mut self) -> bool {
         let now = (self.successes, self.failures);
         std::mem::replace(&mut self.looked_at, now) != now

@@ -1,4 +1,4 @@
-//! An endpoint: what it is bound to, its operations under way, and how they complete.
+//! An endpoint: its bindings, its operations in progress, and their completion.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ pub enum Side {
     Receive,
 }
 
-/// What one direction is bound to.
+/// The bindings of one direction.
 #[derive(Debug, Default)]
 pub struct Binding {
     pub queue: Option<usize>,
-    /// Successes are written only where FI_COMPLETION asks for it.
+    /// Successes are reported only with FI_COMPLETION.
     pub is_selective: bool,
     pub counter: Option<usize>,
-    /// Flags of the operations that have no flags of their own.
+    /// Default flags of operations.
     pub op_flags: u64,
 }
 
-/// A completion on its way to the queue and counter of its side.
+/// A completion for the queue and counter of its side.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
     pub side: Side,
@@ -57,9 +57,9 @@ impl Report {
 #[derive(Debug)]
 pub enum Polled {
     Nothing,
-    /// A completion, of which the program may be told.
+    /// A completion, possibly to be reported.
     Completed(Option<Report>),
-    /// The engine is gone, and with it everything under way.
+    /// The engine is gone, and with it all operations in progress.
     Lost(Vec<Report>),
 }
 
@@ -70,14 +70,14 @@ pub struct EndpointState {
     pub transmit: Binding,
     pub receive: Binding,
     pub is_enabled: bool,
-    /// Whether a receive's source counts (FI_DIRECTED_RECV).
+    /// Whether the source of a receive is used (FI_DIRECTED_RECV).
     pub is_directed: bool,
     operations: Slab<Operation>,
-    /// Messages claimed, by the contexts that stand for them.
+    /// Claimed messages, by their contexts.
     claims: HashMap<usize, Ticket>,
-    /// Messages found that could not be discarded for want of room.
+    /// Messages found that could not be discarded for lack of room.
     unwanted: Vec<Ticket>,
-    /// Buffers for several messages each (FI_MULTI_RECV).
+    /// Multi-receive buffers (FI_MULTI_RECV).
     pub buffers: Buffers,
     /// Peers by their numbers in the vector.
     peers: Vec<Option<Peer>>,
@@ -86,7 +86,7 @@ pub struct EndpointState {
 }
 
 impl EndpointState {
-    /// An endpoint that is bound to nothing yet.
+    /// An endpoint without bindings.
     pub fn new(transport: Arc<message::Endpoint>, is_directed: bool) -> Self {
         Self {
             transport,
@@ -109,7 +109,7 @@ impl EndpointState {
         [self.transmit.queue, self.receive.queue].into_iter().flatten()
     }
 
-    /// Forgets what is known of a number in the vector.
+    /// Removes a number of the vector from the cache.
     pub fn forget(&mut self, address: u64) {
         if let Some(peer) = usize::try_from(address).ok().and_then(|at| self.peers.get_mut(at)) {
             *peer = None;
@@ -181,7 +181,7 @@ impl EndpointState {
         }
     }
 
-    /// Fails everything that is under way.
+    /// Fails all operations in progress.
     fn lose(&mut self, errno: Errno) -> Vec<Report> {
         self.claims.clear();
         self.unwanted.clear();
@@ -259,7 +259,7 @@ impl EndpointState {
         }
     }
 
-    /// The entry of a message in memory.
+    /// The entry of a received message.
     fn received(
         &mut self,
         operation: &Operation,
@@ -279,7 +279,7 @@ impl EndpointState {
         }
     }
 
-    /// The report of a message that was looked for and is still the engine's.
+    /// The report of a message that was found and remains in the engine.
     fn found(
         &mut self,
         operation: &Operation,
@@ -334,12 +334,12 @@ impl EndpointState {
     }
 }
 
-/// The flag of a message's kind in completions.
+/// The flag of a message's type in completions.
 fn kind_flag(is_tagged: bool) -> u64 {
     if is_tagged { FI_TAGGED } else { FI_MSG }
 }
 
-/// What a receive waits for, as the engine is told.
+/// The pattern of a receive for the engine.
 fn pattern(source: Option<Peer>, tag: Option<(u64, u64)>) -> Pattern {
     Pattern { source, tag }
 }

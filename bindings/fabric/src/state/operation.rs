@@ -1,10 +1,10 @@
-//! An operation under way.
+//! An operation in progress.
 
 use client::message::Ticket;
 
 use crate::pieces::Pieces;
 
-/// What an operation will tell when it ends.
+/// Data for an operation's completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub kind: Kind,
@@ -12,11 +12,11 @@ pub struct Operation {
     pub context: usize,
     /// Its memory.
     pub pieces: Pieces,
-    /// Of tagged messages.
+    /// Whether its messages are tagged.
     pub is_tagged: bool,
-    /// Whether success is written to the queue; failure always is.
+    /// Whether success is reported to the queue; failure always is.
     pub reports: bool,
-    /// What cancels it; `None` while it is being posted.
+    /// The ticket to cancel it; `None` while it is being posted.
     pub ticket: Option<Ticket>,
 }
 
@@ -27,17 +27,17 @@ pub enum Kind {
     /// An injected message that is complete when it is delivered: counted then, never in a queue.
     Inject,
     Receive,
-    /// The receive that fills the first of the endpoint's buffers for several messages.
+    /// The receive for the endpoint's first multi-receive buffer.
     ReceiveMany,
     /// FI_PEEK.
     Peek,
-    /// FI_PEEK with FI_CLAIM: the program's context stands for the message from now on.
+    /// FI_PEEK with FI_CLAIM: the program's context refers to the message from now on.
     Claim,
     /// FI_PEEK with FI_DISCARD: reported when found, then discarded.
     FindAndDiscard,
     /// FI_CLAIM with FI_DISCARD.
     Discard,
-    /// The second half of `FindAndDiscard`, of which the program is told nothing.
+    /// The second half of `FindAndDiscard`, which is not reported.
     DiscardFound,
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Entries a queue holds before its endpoints are left unread. Far above what a program asks for:
-/// Open MPI opens queues of 100 and posts more receives than that.
+/// Entries in a queue beyond which its endpoints are not polled. Far above the size that programs
+/// request: Open MPI opens queues of 100 and posts more receives than that.
 const ENTRIES_MAX: usize = 1 << 16;
 
 /// A completion as the program reads it.
@@ -15,18 +15,18 @@ pub struct Entry {
     pub buffer: usize,
     pub data: u64,
     pub tag: u64,
-    /// Where a received message came from; FI_ADDR_NOTAVAIL if the vector does not have it.
+    /// The sender of a received message; FI_ADDR_NOTAVAIL if the vector does not have it.
     pub source: u64,
-    /// Of a failed operation.
+    /// Set for a failed operation.
     pub error: Option<Error>,
 }
 
-/// How an operation failed.
+/// The error of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// libfabric's number.
     pub number: i32,
-    /// The engine's, an errno.
+    /// The engine's errno.
     pub errno: i32,
     /// Bytes of the message that did not fit.
     pub overflow: usize,
@@ -36,7 +36,7 @@ pub struct Error {
 #[derive(Debug, Default)]
 pub struct Queue {
     entries: VecDeque<Entry>,
-    /// The endpoints that complete here.
+    /// The endpoints bound to it.
     pub endpoints: Vec<usize>,
     /// Set by `fi_cq_signal` until a waiting thread has seen it.
     pub is_signaled: bool,
@@ -48,17 +48,17 @@ impl Queue {
         self.entries.push_back(entry);
     }
 
-    /// Whether so much waits that its endpoints are not read.
+    /// Whether it has reached the limit at which its endpoints are not polled.
     pub fn is_full(&self) -> bool {
         self.entries.len() >= ENTRIES_MAX
     }
 
-    /// Whether nothing waits.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether the next entry is an error, which `fi_cq_readerr` alone reads.
+    /// Whether the next entry is an error, which only `fi_cq_readerr` reads.
     pub fn has_error_next(&self) -> bool {
         self.entries.front().is_some_and(|entry| entry.error.is_some())
     }

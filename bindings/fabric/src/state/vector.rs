@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use slab::Slab;
 
-/// Addresses by number. Maps and tables are the same: both give places in a table.
+/// Addresses by number. Maps and tables are the same: both use indices of a table.
 #[derive(Debug, Default)]
 pub struct Vector {
     addresses: Slab<SocketAddr>,
@@ -13,7 +13,7 @@ pub struct Vector {
 }
 
 impl Vector {
-    /// Adds an address and gives its number. An address added twice has two numbers.
+    /// Adds an address and returns its number. An address added twice has two numbers.
     pub fn insert(&mut self, address: SocketAddr) -> u64 {
         let number = self.addresses.insert(address) as u64;
         self.numbers.entry(address).or_insert(number);

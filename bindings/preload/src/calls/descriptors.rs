@@ -1,4 +1,4 @@
-//! Descriptors as such: closing, duplicating, flags; and what passes the library by.
+//! Descriptors as such: closing, duplicating, flags; and calls that bypass the library.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -19,7 +19,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         .unwrap_or_else(|| unsafe { real::close(fd) })
 }
 
-/// fclose(3): glibc closes the descriptor inside itself, so it is taken note of here.
+/// fclose(3): glibc closes the descriptor internally, so it is recorded here.
 ///
 /// # Safety
 /// As the C function's.
@@ -83,7 +83,7 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
-/// Makes the new number follow what the old one follows.
+/// Makes the new number refer to the object of the old one.
 fn shared(old: c_int, new: c_int) -> c_int {
     if new < 0 {
         return new;
@@ -108,8 +108,8 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     shared(fd, unsafe { real::dup(fd) })
 }
 
-/// Lets go of what a number followed before dup2 puts something else there; false when the number
-/// is the library's own and must stay.
+/// Drops the entry of a number before dup2 replaces its object; false if the number is the
+/// library's own and must stay.
 fn replaced(old: c_int, new: c_int) -> bool {
     let Some(sockets) = crate::sockets() else { return true };
     if old == new || !sockets.tracks(new) {
@@ -121,7 +121,7 @@ fn replaced(old: c_int, new: c_int) -> bool {
     }
     answer(|| match sockets.replacing(new) {
         Verdict::Done(Err(Errno::BADF)) => {
-            // The library's own descriptor sits on the number that the program wants: move it.
+            // The number wanted by the program is a descriptor of the library: move it.
             if sockets.yield_number(new) { Ok(0) } else { Err(Errno::BUSY) }
         }
         _ => Ok(0),
@@ -175,14 +175,14 @@ pub(crate) struct OwnerOfKind {
     pub id: libc::pid_t,
 }
 
-/// fcntl(2) on a number that the layer follows.
+/// fcntl(2) on a tracked number.
 pub(super) fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {
     serve(fd, |sockets| match command {
         libc::F_GETFL => sockets.status_flags(fd),
         libc::F_SETFL => sockets.set_status_flags(fd, arg as c_int).map(|()| 0),
         libc::F_SETOWN => sockets.set_owner(fd, Owner::of_number(arg as c_int)).map(|()| 0),
         libc::F_GETOWN => sockets.owner(fd).map(Owner::number),
-        // What is wrong with other memory, the kernel knows.
+        // For invalid memory, the kernel returns the right error.
         F_SETOWN_EX if !memory::is_readable(arg as *const OwnerOfKind, 1) => Verdict::Kernel,
         F_GETOWN_EX if !memory::is_writable(arg as *const OwnerOfKind, 1) => Verdict::Kernel,
         F_SETOWN_EX => {
@@ -211,7 +211,7 @@ pub(super) fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {
     })
 }
 
-/// What fcntl returned for a number that the layer does not follow, which may be a new one.
+/// The result of fcntl on an untracked number, which may be a new number.
 pub(super) fn made_by(command: c_int, outcome: c_int) -> c_int {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => appeared(outcome),
@@ -219,7 +219,7 @@ pub(super) fn made_by(command: c_int, outcome: c_int) -> c_int {
     }
 }
 
-/// fcntl(2). The C function is variadic; its third argument travels in the same register.
+/// fcntl(2). The C function is variadic; its third argument is in the same register.
 ///
 /// # Safety
 /// As the C function's.
@@ -243,7 +243,8 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, arg: usize) -
 
 /// Whether the next byte is the urgent one (asm-generic/sockios.h); not in the libc crate.
 const SIOCATMARK: libc::c_ulong = 0x8905;
-/// When what was read last came, as a `struct timeval` or `timespec`; by their names of 2019, too.
+/// Arrival time of the last data read, as a `struct timeval` or `timespec`; also by the names of
+/// 2019.
 const SIOCGSTAMP: libc::c_ulong = 0x8906;
 const SIOCGSTAMPNS: libc::c_ulong = 0x8907;
 const SIOCGSTAMP_NEW: libc::c_ulong = 0x8010_8906;
@@ -257,7 +258,7 @@ const SIOCGSTAMPNS_NEW: libc::c_ulong = 0x8010_8907;
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     serve(fd, |sockets| {
         let int = arg as *mut c_int;
-        // What is wrong with other memory, the kernel knows.
+        // For invalid memory, the kernel returns the right error.
         let (can_read, can_write) =
             (|| memory::is_readable(int, 1), || memory::is_writable(int, 1));
         match request as libc::c_ulong {

@@ -1,5 +1,5 @@
-//! The end of the process, for the report of its sockets. exit(3) and the return from main come to
-//! the library's own destructor.
+//! The end of the process, for the report of its sockets. exit(3) and the return from main run the
+//! library's own destructor.
 
 use std::ffi::c_int;
 

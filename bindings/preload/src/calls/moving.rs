@@ -1,5 +1,5 @@
-//! splice(2) between pipes and accelerated connections: through a pipe of our own, so that nothing is
-//! taken from one side that the other has not taken.
+//! splice(2) between pipes and accelerated connections: through a pipe of the library, so that no
+//! data is taken from one side without being taken by the other.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::io::{IoSlice, IoSliceMut};
@@ -13,22 +13,22 @@ use crate::boundary::{errno, is_accelerated, serve_point};
 use crate::kernel::{Raw, call};
 use crate::real;
 
-/// What a pipe holds unless it was told otherwise, bytes.
+/// Default size of a pipe, bytes.
 const PIPE_BYTES: usize = 65536;
 
-/// The C call's count, or why it failed.
+/// The C call's count, or its error.
 fn checked(count: c_long) -> Result<usize, Errno> {
     usize::try_from(count).map_err(|_| Errno::from_raw_os_error(errno()))
 }
 
-/// A pipe of our own for one call.
+/// A pipe for one call.
 struct Between {
     read: c_int,
     write: c_int,
 }
 
 impl Between {
-    /// One that neither side waits for.
+    /// A non-blocking pipe.
     fn new() -> Result<Self, Errno> {
         let mut ends = [0; 2];
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
@@ -48,7 +48,7 @@ impl Drop for Between {
     }
 }
 
-/// Reads all of `bytes` from a pipe that is known to hold them.
+/// Reads all of `bytes` from a pipe that is known to have them.
 fn take(pipe: c_int, bytes: &mut [u8]) -> Result<(), Errno> {
     let mut filled = 0;
     while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
@@ -63,7 +63,7 @@ fn take(pipe: c_int, bytes: &mut [u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether a call with such flags waits for a pipe of the program's.
+/// Whether a call with these flags waits for a pipe of the program.
 fn waits_for(pipe: c_int, flags: c_uint) -> bool {
     let is_nonblocking = Raw.status_flags(pipe).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     flags & libc::SPLICE_F_NONBLOCK == 0 && !is_nonblocking
@@ -86,7 +86,7 @@ fn is_full(pipe: c_int) -> Result<bool, Errno> {
     Raw.poll(&mut asked, Some(Duration::ZERO), None).map(|ready| ready == 0)
 }
 
-/// From a connection to a pipe: what fits there is taken, and no more.
+/// From a connection to a pipe: as much as fits is taken.
 fn to_pipe(
     sockets: &'static Sockets,
     from: c_int,
@@ -98,7 +98,7 @@ fn to_pipe(
     if flags & libc::SPLICE_F_NONBLOCK != 0 && is_full(pipe)? {
         return Err(Errno::AGAIN);
     }
-    // For bytes it waits as the socket's own flag says, whatever this call's say.
+    // Whether it waits for bytes depends on the socket's own flag, not on this call's.
     let room = &mut [IoSliceMut::new(&mut bytes)];
     let seen = match sockets.receive(from, room, &mut [], libc::MSG_PEEK) {
         Verdict::Done(got) => got?.len,
@@ -126,7 +126,7 @@ fn to_pipe(
     }
 }
 
-/// From a pipe to a connection: what it takes is taken from the pipe.
+/// From a pipe to a connection: as much as the connection accepts is taken from the pipe.
 fn from_pipe(
     sockets: &'static Sockets,
     pipe: c_int,
@@ -145,7 +145,7 @@ fn from_pipe(
             Ok(0) => break,
             Ok(seen) => seen,
             Err(_) if total > 0 => break,
-            // Only what is there when it begins is waited for.
+            // It waits only for data that is there at the start.
             Err(Errno::AGAIN) if waits_for(pipe, flags) => {
                 wait(sockets, pipe, libc::POLLIN)?;
                 continue;
@@ -190,7 +190,7 @@ pub unsafe extern "C-unwind" fn splice(
             if takes && gives {
                 return Verdict::Done(Err(Errno::INVAL));
             }
-            // Pipes have no place, and sockets cannot be read or written at one.
+            // Pipes have no offset, and sockets cannot be read or written at one.
             let (of_pipe, of_socket) =
                 if takes { (out_offset, in_offset) } else { (in_offset, out_offset) };
             if !of_pipe.is_null() {

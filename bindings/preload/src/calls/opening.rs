@@ -1,5 +1,6 @@
-//! Calls that return new descriptors of files and other things that the layer does not follow: what its
-//! table still holds for such a number was closed out of its sight, and is dropped.
+//! Calls that return new descriptors of files and other objects that the layer does not track. A
+//! table entry for such a number is stale, because the number was closed without the layer's
+//! knowledge, and is dropped.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -7,7 +8,7 @@ use libc::{FILE, mode_t, pid_t, sigset_t};
 
 use crate::real;
 
-/// Drops what the table holds for the number that a call has returned.
+/// Drops the table entry of a number that a call has returned.
 pub(crate) fn appeared(fd: c_int) -> c_int {
     if let Some(sockets) = crate::sockets()
         && sockets.tracks(fd)
@@ -41,7 +42,7 @@ pub(super) fn appeared_under(stream: *mut FILE) -> *mut FILE {
     stream
 }
 
-/// The same for the number under a directory.
+/// The same for the number of a directory.
 fn appeared_in(directory: *mut libc::DIR) -> *mut libc::DIR {
     if !directory.is_null() {
         // SAFETY: a directory that the C library has just opened.
@@ -180,10 +181,10 @@ pub unsafe extern "C-unwind" fn socketpair(
     unsafe { appeared_both(real::socketpair(domain, kind, protocol, ends), ends) }
 }
 
-/// prctl(2): a filter of system calls may end the program for what the layer asks of numbers.
+/// prctl(2): a seccomp filter may kill the program for the layer's comparisons of numbers.
 ///
 /// # Safety
-/// As the C function's. Variadic; its arguments travel in the same registers.
+/// As the C function's. Variadic; its arguments are in the same registers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn prctl(
     option: c_int,

@@ -17,15 +17,15 @@ use crate::report::{Event, report};
 pub(crate) mod again;
 pub(crate) mod lists;
 
-/// What the library is called in LD_PRELOAD.
+/// The library's name in LD_PRELOAD.
 const LIBRARY: &[u8] = b"liboutboard_preload";
 
 /// How another program starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// In the place of this one.
+    /// Replacing this one.
     Exec,
-    /// Beside this one.
+    /// As another process.
     Spawn,
 }
 
@@ -106,7 +106,7 @@ fn add_numbers(text: &[u8], sockets: &Sockets, named: &mut Vec<c_int>) {
     }
 }
 
-/// Whether there is a program at `path`, or that is not known (null).
+/// Whether there is a program at `path`, or the path is unknown (null).
 fn may_start(path: *const c_char) -> bool {
     let saved = crate::boundary::errno();
     // SAFETY: the kernel checks the path, and reads it alone.
@@ -116,7 +116,7 @@ fn may_start(path: *const c_char) -> bool {
     may_start
 }
 
-/// The path of a program that `file` names, unless it is searched for in PATH.
+/// The path of the program `file`, unless it is searched for in PATH.
 ///
 /// # Safety
 /// `file` is a string, as execvp(3) demands.
@@ -126,7 +126,7 @@ unsafe fn unsearched(file: *const c_char) -> *const c_char {
     if name.to_bytes().contains(&b'/') { file } else { std::ptr::null() }
 }
 
-/// A path that a spawned program's own directory, which the caller may choose, does not change.
+/// A path that does not depend on a spawned program's own directory, which the caller may choose.
 ///
 /// # Safety
 /// `path` is a string, as posix_spawn(3) demands.
@@ -136,8 +136,8 @@ unsafe fn absolute(path: *const c_char) -> *const c_char {
     if name.to_bytes().starts_with(b"/") { path } else { std::ptr::null() }
 }
 
-/// Whether an environment loads the library into a program. One that is static, or has other rights
-/// than its caller, runs without it nevertheless.
+/// Whether an environment loads the library into a program. A static program, or one with other
+/// privileges than its caller, runs without it nevertheless.
 ///
 /// # Safety
 /// `environment` is null or ends with a null pointer, as execve(2) demands.
@@ -192,7 +192,7 @@ macro_rules! starters {
     };
 }
 
-/// posix_spawn_file_actions_adddup2(3). What a program is to have is made ready before it starts.
+/// posix_spawn_file_actions_adddup2(3). The program's descriptors are converted before it starts.
 ///
 /// # Safety
 /// As the C function's.
@@ -204,7 +204,7 @@ pub unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
 ) -> c_int {
     crate::boundary::tell(|sockets| {
         if sockets.tracks(fd) {
-            // Where it cannot be had, a line has been logged.
+            // If it fails, a line has been logged.
             let _ = sockets.hand_over(fd);
         }
     });

@@ -1,4 +1,4 @@
-//! Making, naming and configuring sockets.
+//! Creating, naming and configuring sockets.
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::opening::appeared;
 use crate::boundary::{serve, serve_point};
 use crate::{addresses, memory, real};
 
-/// Room for an answer of getsockopt(2); TCP_INFO's is 280 bytes long, and grows.
+/// Room for a result of getsockopt(2); TCP_INFO has 280 bytes, and grows.
 const ANSWER_BYTES: usize = 512;
 
 /// socket(2).
@@ -101,7 +101,8 @@ fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> Op
                 Verdict::Done(match addresses::write(peer, addr, len) {
                     Ok(()) => Ok(new),
                     Err(error) => {
-                        // As in the kernel, a connection whose peer cannot be told is gone.
+                        // As in the kernel, a connection is lost if its peer's address cannot be
+                        // written.
                         // SAFETY: the number has just been made, and nobody knows it.
                         unsafe { descriptors::close(new) };
                         Err(error)
@@ -125,7 +126,7 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: s
             Ok(None) if family != Some(libc::AF_UNSPEC) => match sockets.accelerated(fd) {
                 true if family.is_none() => Verdict::Done(Err(Errno::INVAL)),
                 true => Verdict::Done(Err(Errno::ISCONN)),
-                // The kernel knows what is wrong with it.
+                // The kernel returns the right error.
                 false => Verdict::Kernel,
             },
             Ok(addr) => sockets.connect(fd, addr).map(|()| 0),
@@ -147,7 +148,7 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
         .unwrap_or_else(|| unsafe { real::shutdown(fd, how) })
 }
 
-/// What a socket says of a name, which the program asks for.
+/// The result of a query for an address.
 fn told(name: Verdict<SocketAddr>, addr: *mut sockaddr, len: *mut socklen_t) -> Verdict<c_int> {
     match name {
         Verdict::Done(name) => Verdict::Done(
@@ -187,7 +188,7 @@ pub unsafe extern "C-unwind" fn getpeername(
         .unwrap_or_else(|| unsafe { real::getpeername(fd, addr, len) })
 }
 
-/// As much of a peer's address as is asked for (SO_PEERNAME), which must not be more than there is.
+/// Copies a peer's address (SO_PEERNAME); the requested length must not exceed it.
 fn give_peer(peer: SocketAddr, value: *mut c_void, len: *mut socklen_t) -> Result<c_int, Errno> {
     // SAFETY: any bytes are a length.
     let asked = unsafe { memory::load(len) }?;
@@ -214,7 +215,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
         // SAFETY: any bytes are a length.
         let room = unsafe { memory::load(len) }.map_or(0, |len| (len as usize).min(ANSWER_BYTES));
         if room == 0 || !memory::is_writable(value.cast::<u8>(), room) {
-            // The kernel knows what is wrong with it.
+            // The kernel returns the right error.
             return Verdict::Kernel;
         }
         if (level, name) == (libc::SOL_SOCKET, libc::SO_PEERNAME) {
@@ -256,7 +257,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     serve(fd, |sockets| {
-        // The kernel's length has a sign.
+        // The kernel's length is signed.
         if len > i32::MAX as socklen_t {
             return Verdict::Done(Err(Errno::INVAL));
         }

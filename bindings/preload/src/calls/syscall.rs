@@ -1,13 +1,14 @@
-//! syscall(2): system calls by their numbers. Programs make the same calls on sockets this way as through
-//! the C library's functions (libuv closes with it), so each number that names a descriptor goes to the
-//! code of its function, by a table.
+//! syscall(2): system calls by their numbers. Programs make the same calls on sockets this way as
+//! through the C library's functions (libuv closes with it), so a table maps each number with a
+//! descriptor argument to the code of its function.
 //!
-//! The entry is written in assembly, because some calls must be left as if this library was not there: a
-//! child that shares its parent's memory, or has a stack of its own, cannot return through a frame of
-//! ours. [`route`] finds where to go on, and the entry jumps there with the caller's registers and stack.
+//! The entry point is written in assembly, because some calls must be made as if this library did
+//! not exist: a child that shares its parent's memory, or has a stack of its own, cannot return
+//! through a frame of ours. [`route`] finds where to continue, and the entry point jumps there with
+//! the caller's registers and stack.
 //!
-//! The kernel's forms of some calls differ from the functions': masks have a size, times are written back,
-//! and none is a cancellation point.
+//! The kernel's forms of some calls differ from the functions': masks have a size, timeouts are
+//! updated, and none is a cancellation point.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -20,14 +21,14 @@ mod table;
 
 use table::{Door, door};
 
-/// A system call's number and arguments, as syscall(2) has them.
+/// A system call's number and arguments, as in syscall(2).
 type Function =
     unsafe extern "C-unwind" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
 
 /// The C library's syscall(2), once it has been looked up.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// syscall(2). futex(2) goes straight to the C library, as it is the call that programs make most.
+/// syscall(2). futex(2) goes straight to the C library, because it is the most frequent call.
 ///
 /// # Safety
 /// As the C function's.
@@ -69,7 +70,7 @@ pub unsafe extern "C-unwind" fn syscall() -> c_long {
     )
 }
 
-/// syscall(2). futex(2) goes straight to the C library, as it is the call that programs make most.
+/// syscall(2). futex(2) goes straight to the C library, because it is the most frequent call.
 ///
 /// # Safety
 /// As the C function's.
@@ -124,13 +125,13 @@ fn next() -> *mut c_void {
     if found.is_null() { missing as *mut c_void } else { found }
 }
 
-/// Where there is no next syscall(2).
+/// Target if there is no next syscall(2).
 extern "C" fn missing() -> c_long {
     set_errno(libc::ENOSYS);
     -1
 }
 
-/// Where a call goes on: at the C library's function, or at one of ours with the same arguments.
+/// Where a call continues: at the C library's function, or at one of ours with the same arguments.
 extern "C" fn route(number: c_long, a: c_long, b: c_long) -> *mut c_void {
     let Some(door) = door(number).filter(|_| crate::sockets().is_some()) else { return next() };
     let ours = match door {
@@ -155,7 +156,7 @@ struct Clone3 {
     stack: u64,
 }
 
-/// Whether a child has memory of its own, and goes on where its parent does.
+/// Whether a child has its own memory, and continues where its parent does.
 fn is_plain_fork(flags: u64, stack: u64) -> bool {
     flags & libc::CLONE_VM as u64 == 0 && stack == 0
 }

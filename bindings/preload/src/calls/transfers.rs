@@ -12,20 +12,21 @@ use crate::boundary::{asks, serve_point, set_errno, tell};
 use crate::kernel::call;
 use crate::{addresses, memory, real};
 
-/// Most parts of one vectored call (IOV_MAX).
+/// Maximum parts of one vectored call (IOV_MAX).
 const PARTS_MAX: usize = 1024;
-/// More than all control messages of one receive take.
+/// More than all control messages of one receive need.
 const CONTROL_ROOM: usize = 1 << 16;
 
-/// Whether nothing of the program's can lie at an address: the first page (null, and members of
-/// what null points to) and the last one (-1 and other failures taken for addresses). Such buffers fail
-/// at once; other bad ones when they are come to in copying, as in the kernel.
+/// Whether no memory of the program can be at an address: the first page (null, and members of a
+/// null struct) and the last one (-1 and other error values used as addresses). Such buffers fail
+/// at once; other invalid ones when copying reaches them, as in the kernel.
 fn is_impossible(address: usize) -> bool {
     const PAGE: usize = 4096;
     address.wrapping_add(PAGE) < 2 * PAGE
 }
 
-/// EFAULT when one of `count` iovecs, or their array, cannot be; EINVAL when they are too many or too long.
+/// EFAULT if one of `count` iovecs, or their array, is impossible; EINVAL if there are too many or
+/// they are too long.
 fn checked(iov: *const iovec, count: usize) -> Result<(), Errno> {
     if count > PARTS_MAX {
         return Err(Errno::INVAL);
@@ -45,7 +46,7 @@ fn checked(iov: *const iovec, count: usize) -> Result<(), Errno> {
     }
 }
 
-/// How long parts are together. No memory is as long as what the kernel refuses here.
+/// Total length of the parts. No memory is as long as the length that the kernel refuses here.
 fn total(iov: &[iovec]) -> Result<usize, Errno> {
     let sum = iov.iter().try_fold(0_isize, |sum, part| {
         isize::try_from(part.iov_len).ok().and_then(|len| sum.checked_add(len))
@@ -53,18 +54,18 @@ fn total(iov: &[iovec]) -> Result<usize, Errno> {
     sum.map(isize::cast_unsigned).ok_or(Errno::INVAL)
 }
 
-/// EMSGSIZE when a message has more parts than a call takes.
+/// EMSGSIZE if a message has more parts than permitted.
 fn in_number(message: &msghdr) -> Result<(), Errno> {
     if message.msg_iovlen > PARTS_MAX { Err(Errno::MSGSIZE) } else { Ok(()) }
 }
 
-/// Whether such a receive gives no bytes of a stream.
+/// Whether such a receive discards a stream's bytes.
 fn discards(flags: c_int) -> bool {
     flags & (libc::MSG_TRUNC | libc::MSG_OOB | libc::MSG_ERRQUEUE) == libc::MSG_TRUNC
 }
 
-/// A receive that takes a stream's bytes without giving them, and needs no place for them (MSG_TRUNC); `None`
-/// where this is none.
+/// A receive that discards a stream's bytes, and needs no buffer (MSG_TRUNC); `None` if it is not
+/// one.
 #[inline]
 fn discard(fd: c_int, len: size_t, flags: c_int) -> Option<ssize_t> {
     if !discards(flags) {
@@ -118,8 +119,8 @@ unsafe fn parts<'a>(iov: *const iovec, count: usize) -> Result<&'a [IoSlice<'a>]
     Ok(unsafe { std::slice::from_raw_parts(iov.cast::<IoSlice<'a>>(), count) })
 }
 
-/// What a call that writes to `fd` returns. A stream that cannot be written has its program told by
-/// SIGPIPE; a UDP socket has not.
+/// The result of a call that writes to `fd`. A stream that cannot be written raises SIGPIPE; a UDP
+/// socket does not.
 pub(super) fn sent(
     sockets: &Sockets,
     fd: c_int,
@@ -300,11 +301,11 @@ pub unsafe extern "C-unwind" fn recvfrom(
     .unwrap_or_else(|| unsafe { real::recvfrom(fd, buf, len, flags, addr, addr_len) })
 }
 
-/// Tells the sender, if the program asks for it.
+/// Writes the sender's address, if the program requests it.
 fn give_name(got: &Received, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
     match got.from {
         Some(from) => addresses::write(from, addr, len),
-        // A stream tells no sender.
+        // A stream has no sender.
         None if !addr.is_null() => memory::store(len, 0),
         None => Ok(()),
     }
@@ -365,8 +366,8 @@ unsafe fn receive_message(
         }
         Err(error) => return Verdict::Done(Err(error)),
     };
-    // Like the kernel: control messages for a bad address are lost, nothing fails, and a length that
-    // overstates the room costs only the messages that do not fit into memory.
+    // As in the kernel: control messages for a bad address are lost without an error, and a length
+    // that overstates the room costs only the messages that do not fit.
     let claimed = message.msg_controllen.min(CONTROL_ROOM);
     let asked = memory::writable(message.msg_control.cast::<u8>(), claimed);
     let is_lost = asked < claimed;
@@ -420,10 +421,10 @@ unsafe fn send_message(
     }
 }
 
-/// Calls `each` with every descriptor that a message carries (SCM_RIGHTS), until it says true.
+/// Calls `each` with every descriptor in a message (SCM_RIGHTS), until it returns true.
 fn any_right(message: &msghdr, mut each: impl FnMut(c_int) -> bool) -> bool {
     let control_at = message.msg_control.cast::<u8>();
-    // No kernel takes control data as long as this.
+    // The kernel accepts no control data as long as this.
     const CONTROL_MAX: usize = 1 << 20;
     if !(1..=CONTROL_MAX).contains(&message.msg_controllen)
         || !memory::is_readable(control_at, message.msg_controllen)
@@ -449,13 +450,14 @@ fn any_right(message: &msghdr, mut each: impl FnMut(c_int) -> bool) -> bool {
     false
 }
 
-/// A message may hand descriptors to another process. Whether it cannot, for the engine has no relay.
+/// A message may pass descriptors to another process. Returns whether that is impossible, because
+/// the engine has no relay.
 fn cannot_pass(message: &msghdr) -> bool {
     asks(|sockets| any_right(message, |fd| sockets.tracks(fd) && sockets.hand_over(fd).is_err()))
 }
 
-/// Descriptors have come with a message of the kernel's, as a successful recvmsg(2) leaves it. Listeners among
-/// them are followed.
+/// Descriptors have arrived with a message of the kernel's, as left by a successful recvmsg(2).
+/// Listeners among them are tracked.
 fn rights_appeared(message: &msghdr) {
     any_right(message, |fd| {
         appeared(fd);
@@ -515,7 +517,8 @@ pub unsafe extern "C-unwind" fn sendmsg(
     })
 }
 
-/// Serves each message in turn until one fails; `late` is told of a failure after the first success.
+/// Serves each message in turn until one fails; `late` is called with a failure after the first
+/// success.
 ///
 /// # Safety
 /// `count` messages at `messages`, as the C function demands.
@@ -541,7 +544,7 @@ unsafe fn each(
                 late(error);
                 break;
             }
-            // Became the kernel's in the middle; the program asks again for the rest.
+            // The socket became the kernel's meanwhile; the program asks again for the rest.
             Verdict::Kernel if done == 0 => return Verdict::Kernel,
             Verdict::Kernel => break,
         }
@@ -583,7 +586,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
             each(messages, count, next, |error| sockets.keep_error(fd, error))
         };
         if let (Some(limit), Verdict::Done(Ok(1..))) = (limit, &outcome) {
-            // What is left of it is told, as by the kernel.
+            // The remaining time is written back, as by the kernel.
             let left = limit.saturating_sub(began.elapsed());
             let left = timespec {
                 tv_sec: left.as_secs() as libc::time_t,
@@ -620,7 +623,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         // SAFETY: the program's promise about `messages`.
         unsafe {
             let next = |message: &mut msghdr, _: c_uint| send_message(sockets, fd, message, flags);
-            // As the kernel does, which tells nobody.
+            // As in the kernel, which does not report it.
             each(messages, count, next, |_| ())
         }
     })
@@ -635,8 +638,8 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     })
 }
 
-/// How many messages come before the first that hands on a connection of the engine, and whether there is
-/// one.
+/// The number of messages before the first that passes a connection of the engine, and whether
+/// there is one.
 fn before_passing(messages: *const mmsghdr, count: c_uint) -> (c_uint, bool) {
     let passes = |&index: &c_uint| {
         let message = messages.wrapping_add(index as usize);
@@ -746,7 +749,7 @@ pub unsafe extern "C-unwind" fn sendfile64(
     unsafe { sendfile(out, input, offset, count) }
 }
 
-/// sendfile towards an accelerated connection: read and send.
+/// sendfile to an accelerated connection: read and send.
 ///
 /// # Safety
 /// `offset` is null or points to the position.

@@ -9,7 +9,7 @@ use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, time
 use crate::boundary::{answer, answer_point, serve, serve_point};
 use crate::{memory, real};
 
-/// A timeout in milliseconds; negative waits for ever.
+/// A timeout in milliseconds; negative means no limit.
 fn from_ms(ms: c_int) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
@@ -34,8 +34,8 @@ pub(super) fn mask_of(mask: *const sigset_t) -> Option<SigMask> {
     (!mask.is_null()).then_some(SigMask(mask as usize))
 }
 
-/// The layer and the program's array, when a followed descriptor is among them. What is wrong with an
-/// array that cannot be written, the kernel knows.
+/// The layer and the program's array, if it contains a tracked descriptor. For an array that cannot
+/// be written, the kernel returns the right error.
 ///
 /// # Safety
 /// Nobody else uses the array meanwhile.
@@ -130,7 +130,7 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
     unsafe { ppoll(fds, count, timeout, sigmask) }
 }
 
-/// What each of select's three sets asks of poll, and what counts as ready in it
+/// The poll events requested by each of select's three sets, and those that count as ready in it
 /// (as in the kernel's fs/select.c).
 const ASKS: [i16; 3] = [libc::POLLIN | libc::POLLRDNORM, libc::POLLOUT, libc::POLLPRI];
 const MEANS: [i16; 3] = [
@@ -140,8 +140,8 @@ const MEANS: [i16; 3] = [
 ];
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// The words of a set that cover `count` descriptors: none of a set that is null, and EFAULT of one that
-/// cannot be written.
+/// The words of a set for `count` descriptors: none for a null set, EFAULT for one that cannot be
+/// written.
 ///
 /// # Safety
 /// Nobody else uses the set meanwhile.
@@ -157,7 +157,7 @@ unsafe fn words<'a>(set: *mut fd_set, count: usize) -> Result<Option<&'a mut [u6
     Ok(Some(unsafe { std::slice::from_raw_parts_mut(at, count) }))
 }
 
-/// select over followed descriptors; `None` when none is among them.
+/// select over tracked descriptors; `None` if there is none.
 ///
 /// # Safety
 /// The sets cover `count` descriptors.
@@ -251,7 +251,7 @@ pub unsafe extern "C-unwind" fn select(
             tv_sec: left.as_secs() as libc::time_t,
             tv_usec: libc::suseconds_t::from(left.subsec_micros()),
         };
-        // Linux leaves the rest of the time there, if it can.
+        // Linux writes the remaining time there, if it can.
         let _ = memory::store(timeout, left);
     }
     ready
@@ -337,7 +337,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     .unwrap_or_else(|| unsafe { real::epoll_ctl(epoll, operation, fd, event) })
 }
 
-/// Events of which the memory is looked at before a wait: those of a page. More of it may never be used.
+/// Events whose memory is checked before a wait: those of a page. The rest may never be used.
 const EVENTS_LOOKED_AT: usize = 4096 / size_of::<EpollEvent>();
 
 /// # Safety

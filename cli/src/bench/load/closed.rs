@@ -59,10 +59,7 @@ impl Connection {
         loop {
             let got = match self.stream.read(piece) {
                 Ok(0) => {
-                    return Err(Failure::new(
-                        "the server closed a connection",
-                        "check the server",
-                    ));
+                    return Err(Failure::new("the server closed a connection", "check the server"));
                 }
                 Ok(got) => got,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(answers),
@@ -107,7 +104,9 @@ pub(super) fn connect(
         }
         if Instant::now() > deadline {
             return Err(Failure::new(
-                format!("{standing} of {count} connections are established after {CONNECT_LIMIT:?}"),
+                format!(
+                    "{standing} of {count} connections are established after {CONNECT_LIMIT:?}"
+                ),
                 "check whether the server accepts",
             ));
         }

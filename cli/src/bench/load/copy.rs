@@ -274,7 +274,9 @@ impl Copy {
                         outcome.bytes += u64::from(self.bytes);
                     }
                 }
-                Some(other) => return Err(Failure::new(format!("{other:?}"), "check the receiver")),
+                Some(other) => {
+                    return Err(Failure::new(format!("{other:?}"), "check the receiver"));
+                }
                 None => drop(endpoint.wait(Some(Instant::now() + POLL_LIMIT)).map_err(failed)?),
             }
         }

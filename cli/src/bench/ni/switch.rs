@@ -1,8 +1,8 @@
-//! Ports of a switch in memory: a frame goes to the port that has its destination address, at the
-//! rate of its sender's link. For measurements of whatever lies above the ports.
+//! Ports of a switch in memory: a frame goes to the port with its destination address, at the rate
+//! of its sender's link. For measurements of the layers above.
 //!
-//! All ports belong to one worker, so that the lock around the switch is never waited for; it is taken
-//! once a burst.
+//! All ports belong to one worker, so the lock of the switch is never contended; it is taken once
+//! per burst.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -14,23 +14,23 @@ use port::{
 use shm::raw::SharedBytes;
 use wire::MacAddr;
 
-/// Bytes that a frame takes on a wire beside its own: preamble 8, checksum 4, gap 12 (IEEE 802.3).
+/// Overhead of a frame on the wire: preamble 8, checksum 4, gap 12 (IEEE 802.3).
 pub const WIRE_BYTES: u64 = 24;
 /// Bytes of Ethernet's header.
 const ETHERNET_BYTES: usize = wire::ethernet::HEADER_LEN;
 /// Nanoseconds of frames that a port takes in advance of its link.
 const BACKLOG_NS: u64 = 1_000_000;
 
-/// What a switch is like.
+/// Parameters of a switch.
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchConfig {
-    /// How many ports it has, at most 255.
+    /// Number of ports, at most 255.
     pub ports: u8,
     /// Largest IP packet.
     pub mtu: u16,
-    /// Bits a second of each link; 0 sets no bound.
+    /// Bits per second of each link; 0 means unlimited.
     pub rate_bits: u64,
-    /// Frames that wait for one port at most. A sender finds its port full beyond.
+    /// Maximum frames that wait for one port. Beyond, a sender finds its port full.
     pub frames_max: usize,
 }
 
@@ -45,19 +45,19 @@ pub fn mac_of(number: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 1, number])
 }
 
-/// A frame on its way, with the time from which it can be received.
+/// A frame in transit, with the time from which it can be received.
 #[derive(Debug, Default)]
 struct Frame {
     bytes: Vec<u8>,
     due_ns: u64,
 }
 
-/// What the ports share.
+/// State shared by the ports.
 #[derive(Debug, Default)]
 struct Fabric {
     /// Frames that wait for each port.
     lanes: Vec<VecDeque<Frame>>,
-    /// Empty frames to use again.
+    /// Empty frames for reuse.
     spare: Vec<Frame>,
 }
 
@@ -69,13 +69,13 @@ pub struct SwitchPort {
     config: SwitchConfig,
     fabric: Arc<Mutex<Fabric>>,
     now_ns: u64,
-    /// When the link has sent what it was given.
+    /// When the link will have sent its frames.
     free_ns: u64,
-    /// Frames given since the last flush, with the port that each goes to.
+    /// Frames sent since the last flush, with the destination port of each.
     staged: Vec<(usize, Frame)>,
-    /// Most frames that waited for any port at the last flush.
+    /// Maximum frames that waited for a port at the last flush.
     waiting: usize,
-    /// Frames of the burst not yet released, at the index their handles say.
+    /// Frames of the unreleased burst, at the index of their handles.
     burst: Vec<Frame>,
     spare: Vec<Frame>,
     counters: PortCounters,
@@ -108,7 +108,7 @@ pub fn switch(config: &SwitchConfig) -> Vec<SwitchPort> {
     (0..config.ports).map(port).collect()
 }
 
-/// The fabric holds plain data that no panic leaves half-changed, so a poisoned lock is still good.
+/// The fabric holds plain data that no panic leaves half-changed, so a poisoned lock is usable.
 fn lock(fabric: &Mutex<Fabric>) -> MutexGuard<'_, Fabric> {
     fabric.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -135,7 +135,7 @@ fn assemble(
 }
 
 impl SwitchPort {
-    /// The port that a frame goes to; a switch of measurements does not flood.
+    /// The destination port of a frame; this switch does not flood.
     fn destination(&self, header: &[u8]) -> Option<usize> {
         let number = *header.get(5)?;
         let is_known = header.get(..6) == Some(&mac_of(number).0)
@@ -144,7 +144,7 @@ impl SwitchPort {
         is_known.then_some(usize::from(number))
     }
 
-    /// When the link would have sent a frame of `bytes`.
+    /// When the link will have sent a frame of `bytes`.
     fn sent_ns(&self, bytes: usize) -> u64 {
         let bits = (bytes as u64 + WIRE_BYTES) * 8;
         let takes_ns = bits.saturating_mul(1_000_000_000).checked_div(self.config.rate_bits);

@@ -113,8 +113,11 @@ fn of(name: &str, survey: &Survey, is_default: bool) -> Vec<Check> {
             checks.push(Check::good(subject("VLAN"), found));
         }
         None if survey.strips_vlan => {
-            checks.push(Check::good(subject("VLAN"), "no VLAN interface; tagged frames go to the \
-             kernel"));
+            checks.push(Check::good(
+                subject("VLAN"),
+                "no VLAN interface; tagged frames go to the \
+             kernel",
+            ));
         }
         None => {}
     }

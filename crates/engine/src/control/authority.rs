@@ -50,7 +50,10 @@ fn refuse(errno: Errno, reason: impl Into<String>) -> Refusal {
 }
 
 fn failed(what: &str, error: Errno) -> Refusal {
-    refuse(error, format!("the passed descriptor is not a usable socket: {what} fails with {error}"))
+    refuse(
+        error,
+        format!("the passed descriptor is not a usable socket: {what} fails with {error}"),
+    )
 }
 
 /// The interface that the socket is bound to, or 0. A socket bound to an interface does not keep

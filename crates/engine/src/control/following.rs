@@ -37,8 +37,10 @@ impl Control {
         if let Some(has_rules) = rules {
             match has_rules {
                 true => tracing::warn!("{FOREIGN_RULES}"),
-                false => tracing::warn!("only the default routing rules are left: accelerating \
-                 again"),
+                false => tracing::warn!(
+                    "only the default routing rules are left: accelerating \
+                 again"
+                ),
             }
             self.has_rules = has_rules;
             self.worker.send(Command::Open(!has_rules));

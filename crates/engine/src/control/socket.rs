@@ -140,7 +140,8 @@ impl ControlSocket {
         }
         if there.is_some() {
             self.watch = None;
-            let reason = "another file is there now; programs can no longer find this engine".into();
+            let reason =
+                "another file is there now; programs can no longer find this engine".into();
             return Some(Err(ControlError { path: self.path.clone(), reason }));
         }
         if let Some(directory) = self.path.parent() {

@@ -164,7 +164,9 @@ impl RawTable {
                 ));
             }
             if seed.wants.take && of.taker.is_some() {
-                return Some("another endpoint already takes frames from this port; close it first".into());
+                return Some(
+                    "another endpoint already takes frames from this port; close it first".into(),
+                );
             }
         }
         None

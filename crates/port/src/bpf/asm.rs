@@ -1,5 +1,5 @@
-//! An assembler for the kernel's BPF instructions: one method for each instruction that a
-//! program of ours uses, and labels that are resolved at the end.
+//! An assembler for the kernel's BPF instructions: one method for each instruction that our
+//! programs use, and labels that are resolved at the end.
 //!
 //! Instructions are those of the kernel's `Documentation/bpf/standardization/instruction-set.rst`.
 
@@ -43,7 +43,7 @@ pub(crate) enum Width {
     Double = 0x18,
 }
 
-/// When a jump is taken; comparisons are unsigned.
+/// Condition of a jump; comparisons are unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum If {
@@ -104,7 +104,7 @@ pub(crate) struct Assembler {
     code: Vec<Instruction>,
     /// Where each label is.
     labels: Vec<Option<usize>>,
-    /// Jumps and where they lead.
+    /// Jumps and their targets.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -181,7 +181,7 @@ impl Assembler {
         self.code.push(Instruction::default());
     }
 
-    /// Goes to `label` when `left` compares so with `right`.
+    /// Jumps to `label` if the comparison of `left` with `right` is true.
     pub(crate) fn jump(&mut self, when: If, left: Register, right: i32, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(CLASS_JMP | when as u8, registers(left, 0), 0, right);
@@ -193,7 +193,7 @@ impl Assembler {
         self.push(CLASS_JMP | when as u8 | SOURCE_REGISTER, registers(left, right as u8), 0, 0);
     }
 
-    /// Goes to `label`.
+    /// Jumps to `label`.
     pub(crate) fn go(&mut self, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(CLASS_JMP | JUMP_ALWAYS, registers(Register::R0, 0), 0, 0);

@@ -1,4 +1,4 @@
-//! What of a `nic`'s traffic is the engine's, as it has claimed it.
+//! The engine's part of a `nic`'s traffic, by its claims.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,25 +11,25 @@ use super::fragments::Fragments;
 use crate::interface::{Claim, Protocol};
 use crate::layers::{IpLayer, Transport, ethertype};
 
-/// Whose a frame is.
+/// The receiver of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The engine's alone.
+    /// Only the engine.
     Engine,
-    /// The kernel's alone.
+    /// Only the kernel.
     Kernel,
-    /// Each takes what concerns it, and answers nothing.
+    /// Both; neither replies.
     Both,
 }
 
-/// Types of ICMP that are errors (RFC 792), and the first type of ICMPv6 that is none (RFC 4443).
+/// ICMP types that are errors (RFC 792), and the first type of ICMPv6 that is not (RFC 4443).
 const ICMP_ERRORS: [u8; 4] = [3, 4, 11, 12];
 const ICMPV6_INFORMATION: u8 = 128;
 
 /// The claims of a `nic`.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// Whether new connections are the engine's, too (of UDP always).
+    /// Whether the engine takes new connections, too (always for UDP).
     sockets: BTreeMap<(Protocol, SocketAddr), bool>,
     ethertypes: Vec<u16>,
     addresses: Vec<IpAddr>,
@@ -38,7 +38,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Nothing yet but a block of ports for connections that the engine opens.
+    /// Only a block of ports for outgoing connections of the engine.
     pub fn new(connect_ports: (u16, u16)) -> Self {
         Self {
             sockets: BTreeMap::new(),
@@ -49,7 +49,7 @@ impl Claims {
         }
     }
 
-    /// Takes something for the engine.
+    /// Adds a claim.
     pub fn claim(&mut self, claim: &Claim) {
         match *claim {
             Claim::Tcp { local, listens } => {
@@ -62,7 +62,7 @@ impl Claims {
         }
     }
 
-    /// Leaves it to the kernel.
+    /// Removes a claim.
     pub fn release(&mut self, claim: &Claim) {
         match *claim {
             Claim::Tcp { local, .. } => {
@@ -75,13 +75,13 @@ impl Claims {
         }
     }
 
-    /// The kernel's interface has these addresses now.
+    /// Sets the addresses of the kernel's interface.
     pub fn follow(&mut self, addresses: &[IpAddr]) {
         self.addresses = addresses.to_vec();
     }
 
-    /// Whose a received frame is. `awaits` tells whether the engine has a connection between a local and
-    /// a remote address.
+    /// The receiver of a received frame. `awaits` returns whether the engine has a connection
+    /// between a local and a remote address.
     pub fn owner(
         &mut self,
         frame: &[u8],
@@ -144,7 +144,7 @@ impl Claims {
         (is_new && listens) || awaits(found.local(), found.remote())
     }
 
-    /// What is claimed at an address, by itself or as one of all.
+    /// The claim at an address, or at the unspecified one.
     fn find(&self, protocol: Protocol, local: SocketAddr) -> Option<bool> {
         let any: IpAddr = match local {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -1,8 +1,8 @@
-//! Frames on their way into a TAP device, where the kernel takes them for received.
+//! Writing of frames into a TAP device, where the kernel receives them.
 //!
-//! A TAP device ignores what is said of verified checksums (VIRTIO_NET_HDR_F_DATA_VALID). What was
-//! verified is written as partial instead, with the sum of the pseudo-header in its field: the kernel
-//! takes that for good, and completes it where it forwards the packet.
+//! A TAP device ignores the flag for verified checksums (VIRTIO_NET_HDR_F_DATA_VALID). A verified
+//! checksum is written as partial instead, with the sum of the pseudo-header in its field: the
+//! kernel accepts that as valid, and completes it when it forwards the packet.
 
 use arch::SharedBytes;
 use wire::checksum::Sum;
@@ -12,15 +12,15 @@ use crate::interface::{Port, RxChecksum, RxFrame, TxError, TxMeta};
 use crate::layers::Transport;
 use crate::tap::TapPort;
 
-/// Bytes of a frame's headers at the most: Ethernet with a tag, IPv4 with options or IPv6, TCP with
+/// Maximum length of a frame's headers: Ethernet with a tag, IPv4 with options or IPv6, TCP with
 /// options.
 const HEADERS_MAX: usize = 18 + 60 + 60;
 
-/// Writes a frame that a port has received into a TAP device; with `verifies`, an unknown checksum is
-/// verified first, so that the kernel need not.
+/// Writes a received frame into a TAP device; with `verifies`, an unknown checksum is verified
+/// first, so that the kernel need not.
 ///
 /// # Errors
-/// What the device says.
+/// The device's error.
 pub(super) fn deliver(
     tap: &mut TapPort,
     frame: &RxFrame<'_>,
@@ -55,15 +55,15 @@ pub(super) fn deliver(
 fn is_sum_good(bytes: &[u8], found: &Transport) -> bool {
     let Some(covered) = bytes.get(found.ip.payload..found.ip.end) else { return false };
     let field = covered.get(found.checksum_offset()..).and_then(|rest| rest.first_chunk::<2>());
-    // RFC 768: there is none.
+    // RFC 768: the datagram has no checksum.
     if found.ip.protocol == Protocol::UDP && field == Some(&[0, 0]) {
         return false;
     }
     found.pseudo(covered.len()).is_some_and(|pseudo| pseudo.then(Sum::of(covered)).is_valid())
 }
 
-/// The headers with the pseudo-header's sum in the checksum's field, their length, and what follows
-/// them, without padding.
+/// The headers with the pseudo-header's sum in the checksum field, their length, and the rest
+/// without padding.
 fn partial<'a>(bytes: &'a [u8], found: &Transport) -> Option<([u8; HEADERS_MAX], usize, &'a [u8])> {
     let len = found.payload;
     let mut headers = [0; HEADERS_MAX];

@@ -1,4 +1,4 @@
-//! Fragmented packets for the engine: what follows their first fragment has no ports.
+//! Fragmented packets for the engine: fragments after the first have no ports.
 
 use std::net::IpAddr;
 
@@ -6,10 +6,10 @@ use wire::ipv4::Protocol;
 
 use crate::layers::IpLayer;
 
-/// Packets remembered, each at the place of its identification; a later one there takes it.
+/// Packets remembered, in a table indexed by their identification; a newer one replaces the older.
 const PLACES: usize = 256;
 
-/// What all fragments of a packet have in common (RFC 791, RFC 8200).
+/// The fields shared by all fragments of a packet (RFC 791, RFC 8200).
 type Key = (IpAddr, IpAddr, Protocol, u32);
 
 /// The packets whose first fragment was the engine's.
@@ -29,7 +29,7 @@ fn key(ip: &IpLayer, identification: u32) -> Key {
 }
 
 impl Fragments {
-    /// A first fragment has come.
+    /// A first fragment has arrived.
     pub fn note(&mut self, ip: &IpLayer, identification: u32, is_ours: bool) {
         let key = key(ip, identification);
         if let Some(place) = self.places.get_mut(identification as usize % PLACES)
@@ -39,7 +39,7 @@ impl Fragments {
         }
     }
 
-    /// Whether a later one belongs to a packet of the engine's.
+    /// Whether a later fragment belongs to a packet for the engine.
     pub fn is_ours(&self, ip: &IpLayer, identification: u32) -> bool {
         let place = self.places.get(identification as usize % PLACES);
         place == Some(&Some(key(ip, identification)))

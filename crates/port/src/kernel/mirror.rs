@@ -1,5 +1,5 @@
-//! An interface on which the kernel's programs see what a port receives and sends. What they send on it
-//! is dropped.
+//! An interface that shows programs on the kernel the frames that a port receives and sends. Frames
+//! sent into it are dropped.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,19 +12,19 @@ use crate::interface::{Port, RxBurst, RxFrame};
 use crate::open::OpenError;
 use crate::tap::TapPort;
 
-/// The interface; used by a thread beside the worker.
+/// The interface; used by a thread other than the worker.
 #[derive(Debug)]
 pub struct Mirror {
     tap: TapPort,
     burst: RxBurst,
 }
 
-/// What a mirror's thread has waited for.
+/// Result of a mirror thread's wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorWait {
-    /// Frames are there to be shown, or the end has come.
+    /// There are frames to write, or the end has come.
     pub is_rung: bool,
-    /// Programs have sent so many frames, which are dropped.
+    /// Number of frames sent by programs, which were dropped.
     pub dropped: u64,
 }
 
@@ -32,21 +32,21 @@ impl Mirror {
     /// The interface behind a device.
     ///
     /// # Errors
-    /// When there is no descriptor left.
+    /// If no descriptor is left.
     pub fn new(fds: KernelFds) -> Result<Self, OpenError> {
         let KernelFds { device, facts } = fds;
         Ok(Self { tap: TapPort::of_kernel(device, &facts)?, burst: RxBurst::new() })
     }
 
-    /// Shows a frame. `false`: it was lost, as the interface is full, down or gone.
+    /// Writes a frame. `false`: it was lost, because the interface is full, down or gone.
     pub fn show(&mut self, frame: &RxFrame<'_>) -> bool {
         deliver(&mut self.tap, frame, false).is_ok()
     }
 
-    /// Waits until `bell` rings; what programs send meanwhile is dropped.
+    /// Waits until `bell` rings; frames sent by programs meanwhile are dropped.
     ///
     /// # Errors
-    /// What poll(2) says.
+    /// The error of poll(2).
     pub fn wait(&mut self, bell: BorrowedFd<'_>) -> Result<MirrorWait, Errno> {
         let mut fds = vec![PollFd::from_borrowed_fd(bell, PollFlags::IN)];
         let device = self.tap.wait_fd();

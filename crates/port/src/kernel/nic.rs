@@ -1,5 +1,5 @@
-//! A port that the engine shares with the kernel frame by frame: the kernel has an interface with the
-//! port's link address, its addresses and routes are the kernel's, and the engine takes what it has
+//! A port that the engine shares with the kernel frame by frame: the kernel has an interface with
+//! the port's link address, addresses and routes are the kernel's, and the engine takes what it has
 //! claimed.
 
 use std::io;
@@ -18,11 +18,11 @@ use crate::interface::{
 use crate::open::OpenError;
 use crate::tap::TapPort;
 
-/// Longest time between two looks at an interface on which programs have sent nothing lately; the
-/// first one after a frame is a sixteenth of that. Each look is a system call.
+/// Maximum time between two polls of an interface on which programs have recently sent nothing; the
+/// first poll after a frame comes after a sixteenth of that. Each poll is a system call.
 const LOOK_NS_MAX: u64 = 16_000;
 const LOOK_NS_MIN: u64 = 1_000;
-/// How soon frames are tried again for which the port had no room.
+/// Pause before frames are retried for which the port had no room.
 const RETRY_NS: u64 = 50_000;
 
 /// The shared port; see the module.
@@ -32,10 +32,10 @@ pub struct NicPort {
     tap: TapPort,
     claims: Claims,
     forwarder: Forwarder,
-    /// Frames that programs have sent, and how many of them have gone.
+    /// Frames sent by programs, and how many of them were forwarded.
     outbound: RxBurst,
     gone: usize,
-    /// Readable when either has frames.
+    /// Readable when the port or the interface has frames.
     waiting: Option<OwnedFd>,
     now_ns: u64,
     next_look_ns: u64,
@@ -45,10 +45,10 @@ pub struct NicPort {
 }
 
 impl NicPort {
-    /// Puts the kernel's interface beside a port.
+    /// Adds the kernel's interface to a port.
     ///
     /// # Errors
-    /// When there is no descriptor left to wait with.
+    /// If no descriptor is left to wait with.
     pub fn new(
         inner: Box<dyn Port>,
         fds: KernelFds,
@@ -107,7 +107,7 @@ impl NicPort {
             });
             match sent {
                 Ok(()) => self.counters.kernel_tx_frames += 1,
-                // One that has gone in part is not sent again.
+                // A frame that was sent in part is not sent again.
                 Err(TxError::Full) if pieces == 0 => return false,
                 Err(_) => self.counters.kernel_tx_dropped += 1,
             }

@@ -1,8 +1,8 @@
-//! Keeps the kernel's stack from ever seeing what arrives on the interface: a two-instruction BPF
+//! Keeps the kernel's stack from seeing frames that arrive on the interface: a two-instruction BPF
 //! program at its ingress drops every frame, after the packet socket got its copy (the kernel
-//! serves taps first). It is held by a descriptor and goes away with it. Linux 6.6 and later
-//! (tcx); it also saves the kernel's look at every frame: a small one sent over veth to such a
-//! port costs its sender 0.93 us instead of 1.2.
+//! serves taps first). It is held by a descriptor and ends with it. Linux 6.6 and later (tcx). It
+//! also saves the kernel's processing of every frame: a small one sent over veth to such a port
+//! costs its sender 0.93 us instead of 1.2.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -17,17 +17,17 @@ use crate::open::{OpenError, OpenErrorKind};
 
 /// Memory is allocated by the kernel in blocks of this size.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Slots of a block: as many as hold the largest frame with its headers.
+/// Slots of a block: as many as fit with the largest frame and its headers.
 const BLOCK_SLOTS: usize = BLOCK_BYTES / (FRAME_BYTES_MAX + HEADERS_BYTES_MAX);
-/// The slots share out the block in whole cache lines. Not a whole number of pages, so that the
-/// first lines of all slots do not fall into the same few sets of the cache.
+/// The slots divide the block in whole cache lines. Not a whole number of pages, so that the first
+/// lines of all slots do not share a few sets of the cache.
 const SLOT_BYTES: usize = BLOCK_BYTES / BLOCK_SLOTS / 64 * 64;
 /// Room before a frame for the ring's header, the address and the vnet header.
 const HEADERS_BYTES_MAX: usize = 256;
 /// Blocks; together 30 MiB and 450 frames.
 const BLOCKS: usize = 30;
 const SLOTS: usize = BLOCKS * BLOCK_SLOTS;
-/// A burst ends when it has this many bytes, so that it is still cached when copied on.
+/// A burst ends at this many bytes, so that it is still cached when copied.
 const BURST_BYTES: usize = 256 * 1024;
 
 const _: () = assert!(SLOT_BYTES >= FRAME_BYTES_MAX + HEADERS_BYTES_MAX);
@@ -50,7 +50,7 @@ struct SlotFrame {
 #[derive(Debug)]
 pub(super) struct Ring {
     memory: NonNull<u8>,
-    /// The first slot of the burst, or where the next frame will come.
+    /// The first slot of the burst, or the slot of the next frame.
     head: usize,
     /// Slots of the burst, those of unusable frames included.
     taken: usize,
@@ -62,7 +62,7 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Sets the socket's ring up and maps it. A ring that an earlier owner of the socket left is
+    /// Sets up and maps the socket's ring. A ring left by an earlier owner of the socket is
     /// replaced; its frames are lost.
     pub(super) fn new(fd: &OwnedFd, label: &str) -> Result<Self, OpenError> {
         let fail = |why: io::Error| match why.raw_os_error() {
@@ -153,9 +153,9 @@ impl Ring {
         }
     }
 
-    /// Reads a slot's header. `None` for a frame that cannot be used: cut short, of an unknown
-    /// kind of segmentation, or tagged for a VLAN (the kernel took the tag off, and without it
-    /// the frame would pass for one of ours).
+    /// Reads a slot's header. `None` for a frame that cannot be used: truncated, with an unknown
+    /// type of segmentation, or with a VLAN tag (the kernel has stripped the tag, and without it
+    /// the frame would look like one of ours).
     fn frame_at(&self, at: usize, status: u32) -> Option<SlotFrame> {
         let slot = self.slot(at);
         // SAFETY: the slot is ours until released, holds a header at its start, and is aligned
@@ -186,7 +186,7 @@ impl Ring {
         Some(RxFrame { bytes, meta: place.meta })
     }
 
-    /// Gives the burst's slots back.
+    /// Returns the burst's slots.
     pub(super) fn release(&mut self) {
         self.burst.clear();
         for at in self.head..self.head + self.taken {
@@ -197,7 +197,7 @@ impl Ring {
         self.taken = 0;
     }
 
-    /// Whether frames were lost since the question was last asked.
+    /// Whether frames were lost since the last call.
     pub(super) fn take_losing(&mut self) -> bool {
         mem::take(&mut self.losing)
     }

@@ -1,9 +1,9 @@
-//! Sending on a packet socket: small frames are gathered and leave with one `sendmmsg` per burst,
-//! large ones leave at once from where their pieces lie, after those gathered before them.
+//! Sending on a packet socket: small frames are gathered and sent with one `sendmmsg` per burst,
+//! large ones are sent at once in place, after those gathered before them.
 //!
-//! A ring of the kernel's for sending (PACKET_TX_RING) was measured over veth: no gain for 64
-//! bytes (1.23 us per frame both ways, nearly all of it the way through the kernel), and 18.7
-//! against 11.4 us for 64 KiB, since a virtual link must copy frames out of the ring.
+//! A send ring of the kernel (PACKET_TX_RING) was measured over veth: no gain for 64 bytes (1.23 us
+//! per frame both ways, nearly all of it in the kernel), and 18.7 against 11.4 us for 64 KiB,
+//! because a virtual link must copy frames out of the ring.
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -18,35 +18,35 @@ use crate::interface::{PortCounters, TxError, TxFrame, TxMeta};
 const BATCH: usize = 64;
 /// Frames up to this length are gathered: copying one twice costs less than a system call.
 const GATHERED_BYTES_MAX: usize = 4096;
-/// Pieces of a large frame handed over as they lie.
+/// Pieces of a large frame passed in place.
 const PIECES_MAX: usize = 62;
 
-/// Where a gathered frame lies, its vnet header first.
+/// Location of a gathered frame, its vnet header first.
 #[derive(Clone, Copy, Debug)]
 struct BatchedFrame {
     start: usize,
     len: usize,
 }
 
-/// Frames gathered and not yet with the kernel.
+/// Gathered frames that were not passed to the kernel.
 #[derive(Debug)]
 pub(crate) struct Transmit {
     arena: Box<[u8]>,
     used: usize,
     batch: Vec<BatchedFrame>,
     scratch: Vec<u8>,
-    /// The last attempt found the link down; not tried again for a while.
+    /// The last attempt found the link down; not retried for a while.
     down: bool,
 }
 
-/// What became of the frames passed to the kernel.
+/// Outcome of passing frames to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// All taken or given up.
+    /// All were sent or dropped.
     Done,
     /// The kernel has no room for the rest.
     Full,
-    /// The kernel's queue has dropped the one that came last.
+    /// The kernel's queue has dropped the last one.
     Refused,
     /// The link is down; the rest is lost.
     Down,
@@ -71,12 +71,12 @@ impl Transmit {
         }
     }
 
-    /// Whether frames are gathered that the kernel has not taken.
+    /// Whether gathered frames wait for the kernel.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.batch.is_empty()
     }
 
-    /// Lets the next frame find out whether the link is up again.
+    /// Lets the next frame check whether the link is up again.
     pub(crate) fn try_again(&mut self) {
         self.down = false;
     }
@@ -108,7 +108,7 @@ impl Transmit {
     ) -> Result<(), TxError> {
         if self.batch.len() == BATCH {
             match self.push(fd, None, counters) {
-                // None has come last.
+                // There was no last one.
                 Outcome::Done | Outcome::Refused => {}
                 Outcome::Full => return full(counters),
                 Outcome::Down => return down(counters),
@@ -172,8 +172,8 @@ impl Transmit {
         }
     }
 
-    /// Passes the gathered frames to the kernel, and `last` (a message and the length of its
-    /// frame) after them. What finds no room stays gathered; `last` does not.
+    /// Passes the gathered frames to the kernel, and `last` (a message and the length of its frame)
+    /// after them. Frames without room stay gathered; `last` does not.
     fn push(
         &mut self,
         fd: &OwnedFd,
@@ -235,7 +235,7 @@ impl Transmit {
                     self.down = true;
                     break Outcome::Down;
                 }
-                // Of the frames before it nobody can be told any more.
+                // Earlier frames cannot be reported any more.
                 Some(libc::ENOBUFS) if last.is_some() && at + 1 == total => {
                     counters.tx_errors += 1;
                     at = total;
@@ -252,7 +252,7 @@ impl Transmit {
         outcome
     }
 
-    /// Forgets the first frames of the batch. The others move up, so that the room is whole.
+    /// Removes the first frames of the batch. The others move up, so that the room is contiguous.
     fn keep_from(&mut self, at: usize) {
         if at >= self.batch.len() {
             self.batch.clear();

@@ -1,4 +1,4 @@
-//! Which frames a capture keeps: an expression in a readable part of tcpdump's language
+//! Selection of the frames to capture: an expression in a readable part of tcpdump's language
 //! (pcap-filter(7)), compiled once and run on every frame.
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! As in tcpdump, a value alone repeats the words before the last value (`port 80 or 443`), and
-//! nothing is looked for behind a VLAN tag. A compiled filter is a list of steps that only lead
-//! forward, so that a frame is decided in at most as many steps as there are tests.
+//! frames with a VLAN tag do not match. A compiled filter is a list of steps that only jump
+//! forward, so a frame is decided in at most as many steps as there are tests.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub const EXPRESSION_BYTES_MAX: usize = 4096;
 /// Most tests in an expression.
 const TESTS_MAX: usize = 512;
 
-/// Why an expression is not understood: a sentence with the place and what to write instead.
+/// Why an expression is invalid: a sentence with the position and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError(String);
 
@@ -39,7 +39,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// One of a frame's two ends, or how both count.
+/// Which of a frame's two addresses or ports must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Source,
@@ -59,7 +59,7 @@ impl Side {
     }
 }
 
-/// Which frames a test of addresses looks at.
+/// The frames to which an address test applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Any,
@@ -68,7 +68,7 @@ enum Family {
     Arp,
 }
 
-/// Something that a frame is, or is not.
+/// A property of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Test {
     /// Any frame.
@@ -76,13 +76,13 @@ enum Test {
     EtherType(u16),
     /// IPv4 or IPv6 with this protocol.
     Protocol(u8),
-    /// The same for IPv4 alone.
+    /// The same only for IPv4.
     Protocol4(u8),
-    /// The same for IPv6 alone.
+    /// The same only for IPv6.
     Protocol6(u8),
     Link(Side, [u8; 6]),
     Address(Family, Side, Network),
-    /// Ports from the first to the last, of this protocol or of any that has ports.
+    /// Ports from the first to the last, of this protocol or of any with ports.
     Ports(Option<u8>, Side, u16, u16),
 }
 
@@ -118,7 +118,7 @@ impl Test {
     }
 }
 
-/// Where a step leads.
+/// Target of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Step(u16),
@@ -138,7 +138,7 @@ pub struct Filter {
     steps: Vec<Step>,
 }
 
-/// An expression as it was understood.
+/// A parsed expression.
 #[derive(Clone, Debug)]
 enum Tree {
     Test(Test),
@@ -148,10 +148,10 @@ enum Tree {
 }
 
 impl Filter {
-    /// Compiles an expression; an empty one keeps everything.
+    /// Compiles an expression; an empty one matches everything.
     ///
     /// # Errors
-    /// A sentence that names the word that is not understood.
+    /// A sentence that names the invalid word.
     pub fn compile(expression: &str) -> Result<Self, FilterError> {
         if expression.len() > EXPRESSION_BYTES_MAX {
             return Err(FilterError(format!(
@@ -161,7 +161,7 @@ impl Filter {
         let tree = parse::parse(expression)?;
         let mut steps = Vec::new();
         lay(&tree, Next::End(true), Next::End(false), &mut steps);
-        // They were laid from the end on; turned round, all of them lead forward.
+        // The steps were generated from the end; in reverse order, all of them jump forward.
         let last = steps.len() - 1;
         let turn = |next| match next {
             Next::Step(at) => Next::Step((last - usize::from(at)) as u16),
@@ -174,11 +174,11 @@ impl Filter {
         Ok(Self { steps })
     }
 
-    /// Whether the frame is kept. `frame` needs to hold no more than its headers.
+    /// Whether a frame matches. `frame` need only hold its headers.
     pub fn keeps(&self, frame: &[u8]) -> bool {
         let view = View::new(frame);
         let mut at = 0;
-        // Each step leads forward.
+        // Each step jumps forward.
         while let Some(step) = self.steps.get(usize::from(at)) {
             match if step.test.holds(&view) { step.yes } else { step.no } {
                 Next::Step(next) => at = next,
@@ -189,7 +189,7 @@ impl Filter {
     }
 }
 
-/// Lays the steps of a tree behind those that they lead to, and says where to begin.
+/// Generates the steps of a tree after those they jump to, and returns the first one.
 fn lay(tree: &Tree, yes: Next, no: Next, steps: &mut Vec<Step>) -> Next {
     match tree {
         Tree::Test(test) => {

@@ -1,5 +1,5 @@
-//! The blocks of a pcapng file (draft-ietf-opsawg-pcapng), in this machine's byte order, as the
-//! format wants it: the section header's magic tells the reader.
+//! The blocks of a pcapng file (draft-ietf-opsawg-pcapng), in this machine's byte order, which the
+//! section header's magic identifies.
 
 use arch::SharedBytes;
 
@@ -42,7 +42,7 @@ const ISB_IFDROP: u16 = 5;
 /// Type and length before an enhanced packet's body, and the length again after it.
 const FRAME_OVERHEAD: usize = 12 + 20 + 8 + 4;
 
-/// Bytes that the block of a frame takes of which `captured` bytes are kept.
+/// Bytes of the block of a frame of which `captured` bytes are kept.
 pub(super) const fn frame_block_bytes(captured: usize) -> usize {
     FRAME_OVERHEAD + captured.next_multiple_of(4)
 }
@@ -75,7 +75,7 @@ fn pad(out: &mut Vec<u8>) {
 pub(super) fn emit_head(out: &mut Vec<u8>, name: &str, snap_bytes: usize) {
     block(out, SECTION_HEADER, |out| {
         out.extend_from_slice(&MAGIC.to_ne_bytes());
-        // Version 1.0, of a length not told beforehand.
+        // Version 1.0, with a length not known in advance.
         out.extend_from_slice(&1u16.to_ne_bytes());
         out.extend_from_slice(&0u16.to_ne_bytes());
         out.extend_from_slice(&u64::MAX.to_ne_bytes());
@@ -122,7 +122,7 @@ pub(super) fn emit_frame(out: &mut Vec<u8>, frame: &SeenFrame<'_>, snap_bytes: u
     });
 }
 
-/// What was captured and what was not, at the end of the file.
+/// The counts of captured and dropped frames, at the end of the file.
 pub(super) fn emit_statistics(out: &mut Vec<u8>, counters: CaptureCounters) {
     block(out, INTERFACE_STATISTICS, |out| {
         // The interface, and no time.

@@ -1,4 +1,4 @@
-//! Faults as a user writes them: `loss:1%+reorder:2%+delay:5ms`.
+//! Faults as written by a user: `loss:1%+reorder:2%+delay:5ms`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use super::SpecError;
 
-/// A probability in parts of a million.
+/// A probability in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parts(pub u32);
 
 impl Parts {
-    /// A million of a million: always.
+    /// A million parts per million: always.
     pub const WHOLE: u32 = 1_000_000;
 
-    /// `percent` of all, at most all.
+    /// `percent` of all, at most 100.
     pub fn percent(percent: f64) -> Self {
         // The cast saturates; the bounds make it exact.
         Self((percent.clamp(0.0, 100.0) * 10_000.0).round() as u32)
     }
 }
 
-/// Which way of a port the faults act on.
+/// The direction on which the faults act.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
     /// Frames received and frames sent.
@@ -34,28 +34,28 @@ pub enum Direction {
     Send,
 }
 
-/// Faults that the [`impair`](crate::impair) wrapper injects, on each direction alike.
+/// Faults injected by the [`impair`](crate::impair) wrapper, in each direction alike.
 ///
 /// Written as parts joined by `+`: `loss:1%`, `dup:0.5%`, `corrupt:0.1%`, `reorder:2%`,
 /// `delay:5ms` (also `us`, `s`), `jitter:1ms`, `rate:100mbit` (also `kbit`, `gbit`),
 /// `dir:rx` or `dir:tx` to leave the other direction alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Impairment {
-    /// Frames that vanish.
+    /// Frames that are lost.
     pub loss: Parts,
-    /// Frames that come twice.
+    /// Frames that are duplicated.
     pub duplicate: Parts,
-    /// Frames with a bit flipped. Only IP frames: others have no checksum above the link's.
+    /// Frames with a bit flipped. Only IP frames: others have no checksum above that of the link.
     pub corrupt: Parts,
-    /// Frames that overtake those before them (with a delay) or fall behind (without).
+    /// Frames that overtake earlier ones (with a delay) or fall behind (without).
     pub reorder: Parts,
-    /// Time that every frame is held.
+    /// Delay of every frame.
     pub delay_ns: u64,
-    /// Further time, evenly drawn from 0 to this; frames keep their order.
+    /// Additional delay, uniform from 0 to this; frames keep their order.
     pub jitter_ns: u64,
     /// Bits per second, 0 for no limit.
     pub rate_bits: u64,
-    /// The direction that they apply to.
+    /// The direction to which they apply.
     pub direction: Direction,
 }
 

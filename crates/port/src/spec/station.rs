@@ -7,7 +7,7 @@ use crate::copy::ETHERNET_BYTES;
 use crate::station::GENERATED_BYTES_MIN;
 
 impl PortSpec {
-    /// Takes one of `size=`, `rate=`, `from=` and `to=`; otherwise what to write instead.
+    /// Parses one of `size=`, `rate=`, `from=` and `to=`; the error says what to write instead.
     pub(super) fn station_option(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         let facts = &mut self.station;
         match (self.kind, key) {
@@ -32,7 +32,7 @@ impl PortSpec {
         Ok(())
     }
 
-    /// What is made fits the port, and its datagrams have both ends.
+    /// Checks that frames fit the port, and that datagrams have both ends.
     pub(super) fn check_station(&self, text: &str) -> Result<(), SpecError> {
         if self.kind != PortKind::Generator {
             return Ok(());

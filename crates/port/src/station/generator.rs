@@ -1,5 +1,5 @@
-//! Frames made from a template: equal but for a number and a time, which lie where iperf 2 has those of
-//! its datagrams.
+//! Frames generated from a template: equal except for a number and a time, which are where iperf 2
+//! has those of its datagrams.
 
 use std::net::SocketAddrV4;
 
@@ -16,34 +16,34 @@ use crate::interface::RxBurst;
 /// IEEE 802 local experimental EtherType 1.
 const EXPERIMENTAL: EtherType = EtherType(0x88b5);
 const ETHERNET_BYTES: usize = wire::ethernet::HEADER_LEN;
-/// Where a datagram starts, behind Ethernet and IPv4.
+/// Offset of a datagram, after Ethernet and IPv4.
 const UDP_AT: usize = ETHERNET_BYTES + wire::ipv4::HEADER_LEN;
 /// Number (u32), seconds (u32) and microseconds (u32), big-endian.
 const STAMP_BYTES: usize = 12;
-/// Bytes of one burst: they stay in the core's own cache.
+/// Bytes of one burst: they stay in the core's cache.
 const BURST_BYTES_MAX: usize = 256 << 10;
 
-/// Shortest frame that holds the headers of a datagram and the stamp.
+/// Shortest frame with the headers of a datagram and the stamp.
 pub(crate) const GENERATED_BYTES_MIN: usize = UDP_AT + udp::HEADER_LEN + STAMP_BYTES;
 
-/// What makes the frames of a `gen`.
+/// The generator of a `gen`'s frames.
 pub(super) struct Generator {
-    /// A burst of copies of the template, one behind the other.
+    /// A burst of copies of the template, one after the other.
     bytes: Vec<u8>,
     frame_len: usize,
     stamp_at: usize,
-    /// Of a datagram, over all but the stamp.
+    /// For a datagram, over all but the stamp.
     sum: Option<Sum>,
     pace: Pace,
     number: u32,
-    /// Frames of the burst not yet released.
+    /// Frames of the unreleased burst.
     made: usize,
-    /// Bits too many to keep that are no whole frame yet.
+    /// Discarded bits that do not make a whole frame yet.
     lost_bits: u64,
 }
 
 impl Generator {
-    /// One whose frames go to `mac`.
+    /// A generator of frames to `mac`.
     pub(super) fn new(facts: &StationFacts, mac: MacAddr) -> Self {
         let frame_len = facts.frame_len().max(GENERATED_BYTES_MIN);
         let count = (BURST_BYTES_MAX / frame_len).clamp(1, RxBurst::CAPACITY);
@@ -62,7 +62,7 @@ impl Generator {
         }
     }
 
-    /// Lets time pass and gives the number of frames that nobody fetched in time.
+    /// Advances time, and returns the number of frames that were not fetched in time.
     pub(super) fn earn(&mut self, now_ns: u64) -> u64 {
         let bits = wire_bits(self.frame_len);
         let lost_bits = self.lost_bits + self.pace.earn(now_ns);
@@ -70,12 +70,12 @@ impl Generator {
         lost_bits / bits
     }
 
-    /// Nanoseconds until a frame can be made.
+    /// Nanoseconds until the next frame is due.
     pub(super) fn until(&self) -> u64 {
         self.pace.until(wire_bits(self.frame_len))
     }
 
-    /// Makes the frames that are due, at most `room`, and gives their number and bytes.
+    /// Generates the due frames, at most `room`, and returns their number and bytes.
     pub(super) fn make(&mut self, room: usize, now_ns: u64) -> (usize, u64) {
         let bits = wire_bits(self.frame_len);
         self.made = 0;
@@ -90,7 +90,7 @@ impl Generator {
             let checksum_at = UDP_AT + udp::CHECKSUM_OFFSET;
             let field = frame.get_mut(checksum_at..checksum_at + 2);
             if let (Some(sum), Some(field)) = (self.sum, field) {
-                // The stamp comes first: of an odd frame the rest is no whole number of words.
+                // The stamp comes first: the rest of an odd frame is not a whole number of words.
                 let sum = Sum::of(&stamp).then(sum).finish_udp();
                 field.copy_from_slice(&sum.to_be_bytes());
             }
@@ -100,13 +100,13 @@ impl Generator {
         (self.made, (self.made * self.frame_len) as u64)
     }
 
-    /// A frame of the burst not yet released.
+    /// A frame of the unreleased burst.
     pub(super) fn frame(&self, place: usize) -> Option<&[u8]> {
         let mut frames = self.bytes.chunks_exact(self.frame_len).take(self.made);
         frames.nth(place)
     }
 
-    /// Forgets the burst.
+    /// Drops the burst.
     pub(super) fn release(&mut self) {
         self.made = 0;
     }
@@ -122,7 +122,7 @@ fn stamp(number: u32, now_ns: u64) -> [u8; STAMP_BYTES] {
     stamp
 }
 
-/// Writes the headers. Of a datagram the sum over all that its checksum covers is given.
+/// Writes the headers. For a datagram returns the sum over all that its checksum covers.
 fn lay_out(
     frame: &mut [u8],
     mac: MacAddr,
@@ -135,7 +135,7 @@ fn lay_out(
     let datagram_len = frame.len().checked_sub(UDP_AT)?;
     let header = Ipv4Header {
         tos: 0,
-        // RFC 6864: without fragments it means nothing.
+        // RFC 6864: without fragments it has no meaning.
         identification: 0,
         dont_fragment: true,
         more_fragments: false,

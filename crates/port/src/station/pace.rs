@@ -1,30 +1,29 @@
-//! A token bucket: bits that a link carries, earned with time, spent by frames.
+//! A token bucket of a link's bits, which are earned with time and spent by frames.
 
-/// Time whose bits are kept at most, unless one frame takes longer.
+/// Maximum time for which bits are kept, unless one frame takes longer.
 const KEPT_NS: u128 = 1_000_000;
-/// Credit of one bit: with the time in nanoseconds every rate divides without a rest.
+/// Credit of one bit: in units in which every rate divides nanoseconds without remainder.
 const PER_BIT: u128 = 1_000_000_000;
 
 /// The pace of a link.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
-    /// Bits a second; 0 sets no bound.
+    /// Bits per second; 0 means unlimited.
     rate_bits: u64,
-    /// Bits kept at most, and earned, each times [`PER_BIT`].
+    /// Maximum and current bits, each times [`PER_BIT`].
     most: u128,
     credit: u128,
     earned_ns: Option<u64>,
 }
 
 impl Pace {
-    /// Of a link of this rate whose longest frame takes `frame_bits`. It starts with all that it may
-    /// keep.
+    /// A link of this rate whose longest frame has `frame_bits`. It starts with a full bucket.
     pub(super) fn new(rate_bits: u64, frame_bits: u64) -> Self {
         let most = (u128::from(rate_bits) * KEPT_NS).max(u128::from(frame_bits) * PER_BIT);
         Self { rate_bits, most, credit: most, earned_ns: None }
     }
 
-    /// Earns what came with time, and gives the bits that were too many to keep.
+    /// Adds the bits earned with time, and returns the bits that overflowed.
     pub(super) fn earn(&mut self, now_ns: u64) -> u64 {
         let before_ns = self.earned_ns.replace(now_ns).unwrap_or(now_ns);
         let passed_ns = now_ns.saturating_sub(before_ns);
@@ -34,7 +33,7 @@ impl Pace {
         (lost / PER_BIT) as u64
     }
 
-    /// Spends `bits` if they are there.
+    /// Spends `bits` if they are available.
     pub(super) fn spend(&mut self, bits: u64) -> bool {
         if self.rate_bits == 0 {
             return true;

@@ -1,5 +1,5 @@
-//! What the kernel says of its interfaces' carriers, by rtnetlink. To ask an interface takes the
-//! kernel's configuration lock, for which a worker would wait while somebody else has it; news do not.
+//! The carrier state of kernel interfaces, by rtnetlink. A query of an interface takes the kernel's
+//! configuration lock, for which a worker may have to wait; notifications do not.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ const HEADER_BYTES: usize = 16;
 /// Messages taken at once.
 const ROUNDS: usize = 16;
 
-/// A socket that hears of the interfaces of the calling thread's network namespace.
+/// A socket that receives link notifications of the calling thread's network namespace.
 pub fn open() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -26,8 +26,8 @@ pub fn open() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Takes the news that wait, and passes on the number of each interface and whether it is up with a
-/// carrier. `false`: some were lost, so that each interface has to be asked.
+/// Reads pending notifications, and passes on the index of each interface and whether it is up with
+/// a carrier. `false`: some were lost, so each interface must be queried.
 pub fn news(socket: &OwnedFd, buffer: &mut [u8], mut tell: impl FnMut(u32, bool)) -> bool {
     for _ in 0..ROUNDS {
         match recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {

@@ -1,12 +1,11 @@
-//! Which link a frame of a trunk takes: frames of one flow take one link, so that they stay in
-//! order.
+//! The link of a trunk's frame: frames of one flow use one link, so that they stay in order.
 
 use wire::ethernet::{self, EtherType};
 use wire::ipv4::{self, Protocol};
 use wire::ipv6;
 
-/// A number that is the same for all frames of a flow: of addresses and ports; without ports of the
-/// addresses, as for every fragment; and of link addresses and EtherType where it is not IP.
+/// A hash that is the same for all frames of a flow: of addresses and ports; without ports of the
+/// addresses, as for every fragment; and of link addresses and EtherType if it is not IP.
 pub fn of(header: &[u8], key: u64) -> u64 {
     let Ok((link, packet)) = ethernet::parse(header) else { return key };
     let hash = match link.ethertype {
@@ -28,8 +27,7 @@ fn of_ipv4(packet: &[u8], key: u64) -> Option<u64> {
 
 fn of_ipv6(packet: &[u8], key: u64) -> Option<u64> {
     let bytes: &[u8; ipv6::HEADER_LEN] = packet.first_chunk()?;
-    // A fragment header or another extension is not looked behind: all of such a flow go by their
-    // addresses.
+    // Fragment and other extension headers are not parsed: such flows go by their addresses.
     let protocol = bytes[6];
     let hash = fold(&bytes[8..40], key ^ u64::from(protocol));
     Some(with_ports(hash, Protocol(protocol), packet.get(ipv6::HEADER_LEN..)))
@@ -58,8 +56,8 @@ fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The weight of a link for a flow. The highest one of the links in use has the flow (highest random
-/// weight), so that a link that leaves moves its own flows alone.
+/// The weight of a link for a flow. The highest one of the links in use gets the flow (highest
+/// random weight), so that a link that leaves moves only its own flows.
 pub fn weight(flow: u64, link: usize) -> u64 {
     mix(flow ^ mix(link as u64))
 }

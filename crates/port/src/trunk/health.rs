@@ -1,20 +1,20 @@
-//! When a link of a trunk is in use.
+//! Use of a trunk's links by their health.
 
-/// How long a link must be well before it is used again.
+/// How long a link must be healthy before it is used again.
 const HEALTH_NS: u64 = 1_000_000_000;
-/// The same for one that has left often.
+/// The maximum for one that has left often.
 const HEALTH_MAX_NS: u64 = 30_000_000_000;
-/// A departure counts as another one of a link that flaps if it is not longer after the last.
+/// A departure within this time of the last one counts as flapping.
 const FLAP_NS: u64 = 60_000_000_000;
 
-/// Whether a link is in use. It leaves at once when it fails, and returns after it was well for a
-/// second, doubled up to 30 s by each departure within a minute of the last.
+/// Whether a link is in use. It leaves at once when it fails, and returns after a healthy second,
+/// doubled up to 30 s by each departure within a minute of the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Since when it has been well; `None` while it is down.
+    /// Since when it has been healthy; `None` while it is down.
     well_since: Option<u64>,
     is_used: bool,
-    /// How long it must be well to be used again.
+    /// How long it must be healthy to be used again.
     health_ns: u64,
     left_at: Option<u64>,
 }
@@ -29,7 +29,7 @@ impl Health {
         self.is_used
     }
 
-    /// It has failed now; whether it was in use until then.
+    /// It has failed now; returns whether it was in use.
     pub fn fail(&mut self, now: u64) -> bool {
         self.well_since = None;
         if !std::mem::take(&mut self.is_used) {
@@ -42,7 +42,7 @@ impl Health {
         true
     }
 
-    /// It is well now; whether it is used again from now on.
+    /// It is healthy now; returns whether it has come back into use.
     pub fn note_well(&mut self, now: u64) -> bool {
         let since = *self.well_since.get_or_insert(now);
         if self.is_used || now.saturating_sub(since) < self.health_ns {

@@ -1,5 +1,5 @@
-//! What the engine has claimed, spread over the addresses of the interface and kept in the map
-//! that the XDP program looks at.
+//! The engine's claims, expanded to the addresses of the interface and kept in the map that the XDP
+//! program reads.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,10 +14,10 @@ type LocalSocket = (Protocol, SocketAddr);
 #[derive(Debug)]
 pub(super) struct Claims {
     owned: Owned,
-    /// What was claimed, as it was said.
+    /// The claims as they were made.
     sockets: BTreeMap<LocalSocket, u32>,
     addresses: Vec<IpAddr>,
-    /// Longest frame of the link; longer datagrams are several that were never cut.
+    /// Longest frame of the link; longer datagrams are several without segmentation.
     frame_bytes_max: u32,
 }
 
@@ -47,13 +47,13 @@ impl Claims {
             Claim::EtherType(ethertype) => return self.remove(&owned::ethertype_key(ethertype)),
         };
         if self.sockets.remove(&place).is_some() {
-            // Removing and replacing take no room that could be missing.
+            // Removing and replacing need no room.
             let _ = self.show(place);
         }
     }
 
-    /// The interface's addresses and largest frame are these now. What finds no room keeps nothing
-    /// else from being brought up to date; the first failure is told.
+    /// Sets the interface's addresses and largest frame. An entry without room does not keep others
+    /// from being updated; the first error is returned.
     pub(super) fn follow(&mut self, addresses: &[IpAddr], frame_bytes_max: u32) -> io::Result<()> {
         let before = std::mem::replace(&mut self.addresses, addresses.to_vec());
         self.frame_bytes_max = frame_bytes_max;
@@ -76,7 +76,7 @@ impl Claims {
         outcome
     }
 
-    /// Brings the map up to date where a claim has changed.
+    /// Updates the map after a change of a claim.
     fn show(&self, (protocol, local): LocalSocket) -> io::Result<()> {
         if !local.ip().is_unspecified() {
             return self.show_at(protocol, local);
@@ -111,7 +111,7 @@ impl Claims {
     }
 
     fn remove(&self, key: &Key) {
-        // A key that is not there is as good as removed, and there is no other way to fail.
+        // A missing key is as good as removed, and nothing else can fail.
         let _ = self.owned.0.remove(key);
     }
 }

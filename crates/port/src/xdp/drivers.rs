@@ -1,5 +1,5 @@
-//! Drivers that are known to misbehave with AF_XDP, by what others have reported, and what is done
-//! about it: a mode that misbehaves is not tried unless `mode=` asks for it.
+//! Drivers that are known to misbehave with AF_XDP, according to reports, and the consequence: a
+//! mode that misbehaves is tried only if `mode=` requests it.
 //!
 //! Reports that led to no entry: i40e and ice lose the buffers of a socket that is bound before
 //! its fill ring is full (github.com/anza-xyz/agave/pull/6836), so ours is filled first; ena
@@ -9,20 +9,20 @@
 
 use super::XdpMode;
 
-/// A driver, and what it is known to do.
+/// A driver, and its known fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// As ethtool names it.
+    /// Its name in ethtool.
     driver: &'static str,
-    /// The best mode that is not known to misbehave.
+    /// The best mode without a known fault.
     best: XdpMode,
-    /// First kernel that is concerned.
+    /// First affected kernel.
     since: (u32, u32),
-    /// What happens.
+    /// The fault.
     reason: &'static str,
 }
 
-/// All that is known.
+/// All known faults.
 const KNOWN: [Known; 4] = [
     // github.com/amzn/amzn-drivers/issues/330: driver 2.13.1 on Linux 6.8, frames of others in the
     // sockets' memory at 2.5 million frames a second; issues/221: 2.7.1 reset the card under load,
@@ -61,13 +61,13 @@ const KNOWN: [Known; 4] = [
     },
 ];
 
-/// What is known of a driver on a kernel.
+/// The known fault of a driver on a kernel.
 pub(crate) fn known(driver: &str, kernel: (u32, u32)) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.driver == driver && kernel >= known.since)
 }
 
 impl Known {
-    /// The best mode that is not known to misbehave.
+    /// The best mode without a known fault.
     pub(crate) fn best(&self) -> XdpMode {
         self.best
     }
@@ -88,7 +88,7 @@ impl Known {
     }
 }
 
-/// Version of the running kernel, as far as it can be read.
+/// Version of the running kernel; zeros if it cannot be read.
 pub(crate) fn kernel() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse().ok());

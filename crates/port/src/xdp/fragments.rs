@@ -1,8 +1,8 @@
-//! Fragmented packets that are the engine's. Only a packet's first fragment has ports: what the
-//! program has found out by them it keeps in a map, by which later fragments follow the first.
+//! Fragmented packets for the engine. Only a packet's first fragment has ports: the program stores
+//! its verdict in a map, and later fragments follow it.
 //!
-//! A map that is full forgets who was not asked for the longest. That is as it should be as long as
-//! no packet is forgotten whose other fragments may still come, which is counted.
+//! A full map evicts the least recently used packet. That is correct as long as no packet is
+//! evicted whose other fragments may still arrive, which is counted.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,23 +14,23 @@ use crate::bpf::{Map, MapKind};
 pub(super) const V4_KEY_BYTES: usize = 12;
 /// Key of a fragmented IPv6 packet: addresses, identification.
 pub(super) const V6_KEY_BYTES: usize = 36;
-/// Packets of each family that the program knows at a time.
+/// Packets of each family in the map.
 const PACKETS_MAX: u32 = 4096;
 
-// Where the counts of each family lie,
+// Offsets of the counts of each family,
 pub(super) const V4_COUNTS: i16 = 0;
 pub(super) const V6_COUNTS: i16 = 16;
-// and the two of a family: packets that were put into the map, and that it did not take.
+// and the two of a family: packets added to the map, and packets without room.
 pub(super) const KEPT: i16 = 0;
 pub(super) const REFUSED: i16 = 8;
 const COUNTS_BYTES: usize = 32;
 
-/// How long fragments of a packet are waited for (net.ipv4.ipfrag_time).
+/// Reassembly timeout of a packet (net.ipv4.ipfrag_time).
 const LIFE_NS: u64 = 30_000_000_000;
-/// Looks that are remembered, so that a life is covered at ten looks a second.
+/// Readings remembered, enough for a timeout at ten readings per second.
 const LOOKS_MAX: usize = 301;
 
-/// The maps that the program works with.
+/// The maps of the program.
 #[derive(Debug)]
 pub(super) struct Fragments {
     pub(super) v4: Map,
@@ -49,7 +49,7 @@ impl Fragments {
     }
 }
 
-/// What the program has counted.
+/// The program's counts.
 #[derive(Debug)]
 pub(super) struct Counts {
     map: Map,
@@ -63,7 +63,7 @@ impl Counts {
         Self { map: Map::from_fd(fd, 4, COUNTS_BYTES), families, refused: 0 }
     }
 
-    /// Reads the counts. What cannot be read stays as it was.
+    /// Reads the counts. A count that cannot be read stays as it was.
     pub(super) fn look(&mut self, now_ns: u64) {
         let mut value = [0; COUNTS_BYTES];
         if !self.map.read(&[0; 4], &mut value).is_ok_and(|found| found) {
@@ -77,39 +77,39 @@ impl Counts {
         }
     }
 
-    /// Packets whose first fragment was remembered.
+    /// Packets whose first fragment was stored.
     pub(super) fn kept(&self) -> u64 {
         self.families.iter().map(|family| family.count).sum()
     }
 
-    /// Of these, those forgotten while fragments of theirs could still come.
+    /// Those evicted while more of their fragments could still arrive.
     pub(super) fn evicted(&self) -> u64 {
         self.families.iter().map(|family| family.evicted).sum()
     }
 
-    /// Packets that the map had no room for.
+    /// Packets without room in the map.
     pub(super) fn refused(&self) -> u64 {
         self.refused
     }
 }
 
-/// Packets of a family, numbered as they came.
+/// Packets of a family, numbered in order of arrival.
 #[derive(Debug, Default)]
 struct Kept {
     count: u64,
     evicted: u64,
-    /// Earlier looks within a packet's life and the one before: the time and the count.
+    /// Earlier readings within a packet's timeout, and the one before: the time and the count.
     looks: VecDeque<(u64, u64)>,
 }
 
 impl Kept {
-    /// `count` packets have been put into the map so far.
+    /// `count` packets have been added to the map so far.
     fn look(&mut self, now_ns: u64, count: u64) {
         let begun = now_ns.saturating_sub(LIFE_NS);
         while self.looks.get(1).is_some_and(|(time, _)| *time <= begun) {
             self.looks.pop_front();
         }
-        // Packets with lower numbers are older than anybody waits.
+        // Packets with lower numbers are past their timeout.
         let old = match self.looks.front() {
             Some((time, count)) if *time <= begun || self.looks.len() == LOOKS_MAX => *count,
             _ => 0,

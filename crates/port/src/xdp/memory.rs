@@ -1,5 +1,5 @@
-//! The memory that frames lie in (UMEM): a memfd in chunks of one page, registered with the
-//! sockets. What the kernel has been given is not touched here until it comes back.
+//! The memory of frames (UMEM): a memfd in chunks of one page, registered with the sockets. A chunk
+//! passed to the kernel is not touched here until it returns.
 
 use std::io;
 use std::ops::Range;
@@ -13,11 +13,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// Bytes of a chunk: the largest that needs no huge pages.
 pub(super) const CHUNK_BYTES: usize = 4096;
 
-/// What the kernel keeps free at the beginning of a chunk that it receives into
-/// (XDP_PACKET_HEADROOM).
+/// Headroom that the kernel keeps at the beginning of a receive chunk (XDP_PACKET_HEADROOM).
 pub(super) const HEADROOM: usize = 256;
 
-/// A new memfd of so many bytes.
+/// A new memfd of this size.
 pub(super) fn create(bytes: usize) -> io::Result<OwnedFd> {
     let fd = memfd_create("outboard-umem", MemfdFlags::CLOEXEC)?;
     ftruncate(&fd, bytes as u64)?;
@@ -53,7 +52,7 @@ impl Memory {
         Ok(Self { start, bytes })
     }
 
-    /// Where it begins, for the kernel.
+    /// Its address, for the kernel.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr().expose_provenance() as u64
     }
@@ -67,7 +66,7 @@ impl Memory {
         at.checked_add(len).filter(|end| *end <= self.bytes).map(|_| at)
     }
 
-    /// Bytes that the kernel has handed over and not been given back since: callers see to that.
+    /// Bytes that the kernel has passed and not been given back since, which callers ensure.
     pub(super) fn bytes(&self, at: u64, len: usize) -> Option<&[u8]> {
         let at = self.holds(at, len)?;
         // SAFETY: the range lies in the mapping; its chunk is ours until it goes back to the
@@ -75,7 +74,7 @@ impl Memory {
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at), len) })
     }
 
-    /// A word that is shared with the kernel, at a multiple of its size.
+    /// A word shared with the kernel, aligned to its size.
     pub(super) fn word(&self, at: u64) -> Option<&AtomicU64> {
         let at = self.holds(at, size_of::<AtomicU64>())?;
         let is_aligned = at.is_multiple_of(size_of::<AtomicU64>());
@@ -84,7 +83,7 @@ impl Memory {
         is_aligned.then(|| unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) })
     }
 
-    /// A chunk that is not the kernel's, to be written.
+    /// A chunk that is not the kernel's, for writing.
     pub(super) fn bytes_mut(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
         let at = self.holds(at, len)?;
         // SAFETY: as in `bytes`, and the borrow is exclusive.

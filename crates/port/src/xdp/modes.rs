@@ -1,4 +1,4 @@
-//! The modes in which a driver may serve AF_XDP, best first, and which of them to try.
+//! The modes in which a driver may serve AF_XDP, best first, and the choice of those to try.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use super::drivers;
 /// How frames get from the card to the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum XdpMode {
-    /// The program runs in the driver, which puts frames into our memory itself where it can, and
-    /// else copies them.
+    /// The program runs in the driver, which puts frames into our memory itself if it can, and
+    /// otherwise copies them.
     ZeroCopy,
     /// The program runs in the driver, and the kernel copies frames.
     Copy,
@@ -19,7 +19,7 @@ pub enum XdpMode {
 impl XdpMode {
     const ALL: [XdpMode; 3] = [XdpMode::ZeroCopy, XdpMode::Copy, XdpMode::Generic];
 
-    /// As written behind `mode=`.
+    /// The word after `mode=`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             XdpMode::ZeroCopy => "zero-copy",
@@ -28,12 +28,12 @@ impl XdpMode {
         }
     }
 
-    /// The way called so.
+    /// The mode called `word`.
     pub(crate) fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.word() == word)
     }
 
-    /// For sentences.
+    /// Its name in a sentence.
     pub(crate) fn words(self) -> &'static str {
         match self {
             XdpMode::ZeroCopy => "in native mode without copies",
@@ -43,8 +43,8 @@ impl XdpMode {
     }
 }
 
-/// The ways to try, in their order, and what to say about it: the way that is asked for and those
-/// below it, or all that the driver is not known to fail at.
+/// The modes to try, in order, and a note about them: the requested mode and those below it, or all
+/// without a known fault of the driver.
 pub(super) fn to_try(
     asked: Option<XdpMode>,
     driver: Option<&str>,
@@ -52,8 +52,8 @@ pub(super) fn to_try(
     several_buffers: bool,
 ) -> (Vec<XdpMode>, Option<String>) {
     let known = driver.and_then(|driver| drivers::known(driver, kernel));
-    // A program in veth's driver keeps the peer from sending uncut frames, which costs bulk more than
-    // it saves each frame (docs/port.md). They come in several buffers.
+    // A program in veth's driver disables the peer's segmentation offload, which costs bulk more
+    // than it saves per frame (docs/port.md). Large frames arrive in several buffers.
     let usual = match driver {
         Some("veth") if several_buffers => XdpMode::Generic,
         _ => XdpMode::ZeroCopy,
@@ -63,8 +63,7 @@ pub(super) fn to_try(
     (modes, known.map(|known| known.sentence()))
 }
 
-/// Tries the ways in turn. Each that fails is given up with a sentence for the next; the last
-/// one's failure is the failure of all.
+/// Tries the modes in turn. Each failure adds a note; the last one's error is returned.
 pub(super) fn first_that_works<T, E: std::fmt::Display>(
     label: &str,
     modes: &[XdpMode],
@@ -89,9 +88,9 @@ pub(super) fn first_that_works<T, E: std::fmt::Display>(
     }
 }
 
-/// How an attempt ended.
+/// Outcome of a failed attempt.
 pub(super) enum Attempt<E> {
-    /// Another way may work.
+    /// Another mode may work.
     Failed(E),
     /// None will.
     Hopeless(E),

@@ -1,5 +1,5 @@
-//! What the engine owns on the interface, as the XDP program looks it up: one entry for each
-//! local address and port.
+//! The engine's claims on the interface as the XDP program looks them up: one entry for each local
+//! address and port.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,17 +10,17 @@ use crate::interface::Protocol;
 
 /// Bytes of a key: address (IPv4 mapped into IPv6), port in network order, protocol, zero.
 pub(super) const KEY_BYTES: usize = 20;
-/// Bytes of a value: how the entry is owned, and the longest frame that is redirected.
+/// Bytes of a value: the kind of claim, and the longest frame that is redirected.
 pub(super) const VALUE_BYTES: usize = 8;
-/// Entries that there is room for.
+/// Maximum number of entries.
 pub(super) const ENTRIES_MAX: u32 = 65_536;
 
-/// Whatever comes is ours, whoever sent it: the kernel holds nothing there.
+/// All traffic is ours, from any sender: the kernel has nothing there.
 pub(super) const WHOLLY: u32 = 1 << 0;
 /// New connections are ours.
 pub(super) const LISTENS: u32 = 1 << 1;
 
-/// Protocol numbers of IANA; 0 stands for an EtherType in the port's place.
+/// IANA protocol numbers; 0 stands for an EtherType in place of the port.
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 const ETHERTYPE: u8 = 0;
@@ -53,7 +53,7 @@ pub(super) fn socket_key(local: SocketAddr, protocol: Protocol) -> Key {
     key(octets(local.ip()), local.port(), protocol)
 }
 
-/// The entry of an address itself: the engine's block of ports is its there.
+/// The entry of an address itself: the engine's block of ports is claimed there.
 pub(super) fn block_key(address: IpAddr) -> Key {
     key(octets(address), 0, TCP)
 }
@@ -76,7 +76,7 @@ impl Owned {
         Self(Map::from_fd(fd, KEY_BYTES, VALUE_BYTES))
     }
 
-    /// Owns a key. Frames longer than `frame_bytes_max` are the kernel's (looked at for UDP only).
+    /// Claims a key. Frames longer than `frame_bytes_max` are the kernel's (checked for UDP only).
     pub(super) fn set(&self, key: &Key, how: u32, frame_bytes_max: u32) -> io::Result<()> {
         let mut value = [0; VALUE_BYTES];
         let bytes = how.to_ne_bytes().into_iter().chain(frame_bytes_max.to_ne_bytes());

@@ -1,7 +1,7 @@
-//! Partial checksums without metadata. A kernel peer on a virtual link leaves the layer-4
-//! checksum to a card that is not there: the field holds the folded pseudo-header sum. Otherwise
-//! that travels beside the frame; to an XDP socket the frame comes alone, so that the exact sum
-//! is all there is to tell by.
+//! Partial checksums without metadata. A kernel peer on a virtual link leaves the layer-4 checksum
+//! to a card that does not exist: the field holds the folded pseudo-header sum. The kernel marks
+//! that in the frame's metadata, which an XDP socket does not get, so the exact sum is the only
+//! sign.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ use wire::ipv6;
 use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
 use wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM;
 
-/// Where the checksum of layer 4 starts and lies, when its field holds exactly the folded
-/// pseudo-header sum.
+/// Start and offset of the layer-4 checksum, if its field holds exactly the folded pseudo-header
+/// sum.
 pub(super) fn left_partial(frame: &[u8]) -> Option<(u16, u16)> {
     let (link, packet) = ethernet::parse(frame).ok()?;
     let (src, dst, protocol, header_len, payload): (IpAddr, IpAddr, _, _, _) = match link.ethertype
@@ -24,7 +24,7 @@ pub(super) fn left_partial(frame: &[u8]) -> Option<(u16, u16)> {
             let ipv4::Ipv4Header { src, dst, protocol, .. } = packet.header;
             (src.into(), dst.into(), protocol, header_len, packet.payload)
         }
-        // What has extension headers is a fragment, whose sum is complete, or the kernel's.
+        // With extension headers it is a fragment, whose sum is complete, or the kernel's.
         EtherType::IPV6 => {
             let (header, payload) = ipv6::parse(packet).ok()?;
             let (src, dst) = (header.src.into(), header.dst.into());

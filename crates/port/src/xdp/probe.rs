@@ -1,6 +1,6 @@
-//! A test of the whole path at the start: a frame goes through the program, the maps and a socket
-//! into our memory, as the kernel's own live test run injects it. Nothing leaves the machine, and
-//! the kernel's stack sees nothing.
+//! A test of the whole path at the start: the kernel's live test run injects a frame, which passes
+//! through the program, the maps and a socket into our memory. Nothing leaves the machine, and the
+//! kernel's stack sees nothing.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::receive::Queue;
 use crate::bpf::Program;
 use crate::open::random_seed;
 
-/// IEEE 802's EtherType for local experiments: should the frame go astray, the kernel drops it.
+/// IEEE 802's EtherType for local experiments: if the frame goes astray, the kernel drops it.
 const ETHERTYPE: u16 = 0x88b5;
 /// Shortest Ethernet frame, without its check sequence.
 const FRAME_BYTES: usize = 60;
@@ -19,7 +19,7 @@ const FRAME_BYTES: usize = 60;
 /// Sends a frame through to `queue`, the first of the interface.
 ///
 /// # Errors
-/// When the kernel cannot run the test, or nothing came out.
+/// If the kernel cannot run the test, or nothing arrived.
 pub(super) fn run(
     program: &Program,
     owned: &Owned,

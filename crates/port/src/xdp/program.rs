@@ -1,4 +1,4 @@
-//! The XDP program: redirects to the engine's sockets what the engine owns, and passes all else
+//! The XDP program: redirects claimed traffic to the engine's sockets, and passes everything else
 //! to the kernel untouched.
 //!
 //! ```text
@@ -19,8 +19,8 @@
 //! the fragment header, VLAN tags, ...              -> kernel
 //! ```
 //!
-//! UDP frames longer than the link allows are several datagrams that a virtual link has not cut;
-//! where to cut them only the kernel knows, whose half of the socket takes them.
+//! UDP frames longer than the link's MTU are several datagrams that a virtual link has not
+//! segmented. Only the kernel knows the segment size, so its socket takes them.
 
 use std::io;
 
@@ -36,18 +36,18 @@ use crate::bpf::{Hook, Map, Program};
 pub(super) const PASS: u32 = 2;
 const DROP: u32 = 1;
 
-/// Verdicts for what is ours on a queue that has no socket (for a moment when queues are added, or the
+/// Verdicts for claimed traffic on a queue without a socket (briefly when queues are added, or the
 /// engine ends) and while the worker has stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unbound {
     /// For new connections, datagrams and fragments.
     pub(super) new: u32,
-    /// For segments of connections that stand.
+    /// For segments of established connections.
     pub(super) standing: u32,
 }
 
-/// The kernel's half of a socket takes what is new. It would reset connections that it does not
-/// know; what is lost of them is sent again.
+/// The kernel's socket takes new flows. The kernel would reset connections that it does not know;
+/// dropped segments of them are retransmitted.
 pub(super) const UNBOUND: Unbound = Unbound { new: PASS, standing: DROP };
 
 const ETHERNET: i32 = 14;
@@ -87,10 +87,10 @@ const IP6_BYTES: i32 = 40;
 const KEY: i16 = -24;
 const KEY_PORT: i16 = KEY + 16;
 const KEY_PROTOCOL: i16 = KEY + 18;
-/// What bpf_skc_lookup_tcp wants: remote and local address, remote and local port.
+/// The tuple for bpf_skc_lookup_tcp: remote and local address, remote and local port.
 const TUPLE: i16 = -40;
 const TUPLE_BYTES: i32 = 12;
-/// The same of IPv6.
+/// The same for IPv6.
 const TUPLE6: i16 = -128;
 const TUPLE6_BYTES: i32 = 36;
 /// Key of a fragmented packet.
@@ -99,13 +99,13 @@ const FRAGMENT: i16 = -56;
 const FRAGMENT6: i16 = -168;
 /// Key of the counts of fragmented packets, and of the watch.
 const COUNTS: i16 = -176;
-/// The value stored for a fragmented packet that is ours.
+/// The value stored for a fragmented packet for the engine.
 const ONE: i16 = -64;
-/// Not 0: a listener of the kernel's leaves the segment to the engine.
+/// Not 0: a kernel listener leaves the segment to the engine.
 const LEAVES: i16 = -184;
 /// Key of a remote address.
 const REMOTE: i16 = -88;
-/// Bits of an address in it.
+/// Offset of an address's prefix length in it.
 const ADDRESS_BITS: i32 = 128;
 
 const _: () = assert!(remotes::KEY_BYTES == 20 && (REMOTE + 20) <= ONE);
@@ -114,29 +114,29 @@ const _: () = assert!(fragments::V6_KEY_BYTES == 36 && FRAGMENT6 + 36 <= TUPLE6)
 const _: () = assert!(TUPLE6 + 36 <= REMOTE && COUNTS + 4 <= FRAGMENT6 && LEAVES + 8 <= COUNTS);
 const _: () = assert!(KEY_BYTES == 20 && KEY as i32 + KEY_BYTES as i32 <= 0);
 
-/// What the program works with.
+/// The program's maps.
 pub(super) struct Maps<'a> {
-    /// What the engine owns.
+    /// The engine's claims.
     pub(super) owned: &'a Map,
     /// The engine's socket on each receive queue.
     pub(super) sockets: &'a Map,
-    /// Whether the worker takes what comes.
+    /// Whether the worker takes frames.
     pub(super) watch: &'a Map,
-    /// Fragmented packets that are ours.
+    /// Fragmented packets for the engine.
     pub(super) fragments: &'a Fragments,
-    /// Which remote addresses are served, where not all are.
+    /// Remote addresses to be served, if not all are.
     pub(super) remotes: Option<&'a Remotes>,
 }
 
-/// The version of IP; what is different about it.
+/// The IP version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     V4,
     V6,
 }
 
-/// Loads the program. `block`: first and last port that the kernel reserved for the engine's
-/// active opens. `unbound`: the verdicts for what is ours on a queue without a socket.
+/// Loads the program. `block`: first and last port reserved in the kernel for the engine's active
+/// opens. `unbound`: the verdicts for claimed traffic on a queue without a socket.
 /// `several_buffers`: whether the sockets take frames of several buffers.
 pub(super) fn load(
     maps: &Maps<'_>,
@@ -147,9 +147,9 @@ pub(super) fn load(
     Program::load(Hook::Xdp { several_buffers }, &write(maps, block, unbound))
 }
 
-/// Registers: R6 the context, R7 the IP header and later TCP's flags, R8 the end of the frame, later
-/// the protocol, and at last the verdict on a queue without a socket, R9 whether this is the first
-/// of several fragments.
+/// Registers: R6 the context; R7 the IP header and later TCP's flags; R8 the end of the frame,
+/// later the protocol, and at last the verdict for a queue without a socket; R9 whether this is the
+/// first of several fragments.
 fn write(maps: &Maps<'_>, block: (u16, u16), unbound: Unbound) -> Vec<Instruction> {
     let fragments = maps.fragments;
     let mut asm = Assembler::default();
@@ -239,7 +239,7 @@ fn verdict(asm: &mut Assembler, family: Family, maps: &Maps<'_>, block: (u16, u1
         Family::V4 => (TUPLE, TUPLE_BYTES, v4, FRAGMENT, fragments::V4_COUNTS),
         Family::V6 => (TUPLE6, TUPLE6_BYTES, v6, FRAGMENT6, fragments::V6_COUNTS),
     };
-    // TCP to the block of ports is looked up by its address alone.
+    // TCP to the block of ports is looked up by its address only.
     let not_block = asm.label();
     asm.store(Width::Byte, Fp, KEY_PROTOCOL, R8);
     asm.jump(If::NotEqual, R8, i32::from(TCP), not_block);
@@ -304,7 +304,7 @@ fn verdict(asm: &mut Assembler, family: Family, maps: &Maps<'_>, block: (u16, u1
     count_fragmented(asm, counts, counted, ours);
     asm.go(ours);
 
-    // A first fragment that is the kernel's: so are the later ones.
+    // A first fragment is the kernel's, so the later ones are, too.
     asm.place(forget);
     asm.jump(If::Equal, R9, 0, pass);
     asm.load_map(R1, fragments);
@@ -313,14 +313,14 @@ fn verdict(asm: &mut Assembler, family: Family, maps: &Maps<'_>, block: (u16, u1
     asm.go(pass);
 }
 
-/// Leaves for `otherwise` unless `bytes` bytes lie in the frame from `from` on. Uses R2.
+/// Jumps to `otherwise` unless the frame has `bytes` bytes from `from` on. Uses R2.
 fn need(asm: &mut Assembler, from: Register, bytes: i32, otherwise: Label) {
     asm.copy(R2, from);
     asm.add(R2, bytes);
     asm.jump_register(If::Greater, R2, R8, otherwise);
 }
 
-/// Checks the IP header at `at`, lets R5 point behind it and R4 be what it carries. Uses R2, R3.
+/// Checks the IP header at `at`; sets R5 to its end and R4 to the protocol. Uses R2, R3.
 fn ip_header(asm: &mut Assembler, family: Family, at: Register, otherwise: Label) {
     match family {
         Family::V4 => {
@@ -346,11 +346,11 @@ fn ip_header(asm: &mut Assembler, family: Family, at: Register, otherwise: Label
     }
 }
 
-/// Steps over a fragment header at R5: R4 is what follows, R9 whether more fragments do, and the
-/// packet's key is written; later fragments leave for `later`. Uses R0, R1, R2.
+/// Skips a fragment header at R5: R4 becomes the protocol, R9 whether more fragments follow, and
+/// the packet's key is written; later fragments jump to `later`. Uses R0, R1, R2.
 fn fragment_header(asm: &mut Assembler, later: Label, otherwise: Label) {
     let whole = asm.label();
-    // The verifier wants all of it written on every way.
+    // The verifier wants all of it written on every path.
     for at in [0, 8, 16, 24] {
         asm.store_value(Width::Double, Fp, FRAGMENT6 + at, 0);
     }
@@ -398,8 +398,8 @@ fn clear_key(asm: &mut Assembler) {
     asm.store_value(Width::Word, Fp, KEY + 16, 0);
 }
 
-/// From the layer-4 header at R5 with the protocol in R4 to `decide`: with the key's address and
-/// port, the tuple, R7 TCP's flags (0 for others) and R8 the protocol.
+/// From the layer-4 header at R5 with the protocol in R4 to `decide`: sets the key's address and
+/// port, the tuple, R7 to TCP's flags (0 for others) and R8 to the protocol.
 fn transport(asm: &mut Assembler, family: Family, decide: Label, pass: Label) {
     let [tcp, udp, ports, icmp] = [(); 4].map(|()| asm.label());
     let messages = if family == Family::V4 { ICMP } else { ICMPV6 };
@@ -421,7 +421,7 @@ fn transport(asm: &mut Assembler, family: Family, decide: Label, pass: Label) {
     asm.copy(R8, R4);
     asm.go(decide);
 
-    // An error quotes the head of a packet that we, or the kernel, have sent.
+    // An error quotes the start of a packet sent by us or by the kernel.
     asm.place(icmp);
     let [error, quotes_ports] = [(); 2].map(|()| asm.label());
     need(asm, R5, 8, pass);
@@ -451,7 +451,7 @@ fn transport(asm: &mut Assembler, family: Family, decide: Label, pass: Label) {
     asm.go(decide);
 }
 
-/// Who has sent a packet.
+/// The sender of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sender {
     Remote,
@@ -495,7 +495,7 @@ fn stack_address(asm: &mut Assembler, to: Register, offset: i16) {
     asm.add(to, i32::from(offset));
 }
 
-/// R0 points to the value of the key on the stack; without one, on to `missing`.
+/// Points R0 to the value of the key on the stack; without one, jumps to `missing`.
 fn lookup(asm: &mut Assembler, map: &Map, key: i16, missing: Label) {
     asm.load_map(R1, map);
     stack_address(asm, R2, key);
@@ -503,7 +503,7 @@ fn lookup(asm: &mut Assembler, map: &Map, key: i16, missing: Label) {
     asm.jump(If::Equal, R0, 0, missing);
 }
 
-/// Counts what comes from a remote address that is not served, and leaves for `kernel` with it.
+/// Counts frames from a remote address that is not served, and jumps to `kernel` with them.
 fn leave_out(asm: &mut Assembler, family: Family, remotes: &Remotes, kernel: Label) {
     let served = asm.label();
     asm.store_value(Width::Word, Fp, REMOTE, ADDRESS_BITS);
@@ -531,7 +531,7 @@ fn leave_out(asm: &mut Assembler, family: Family, remotes: &Remotes, kernel: Lab
     asm.place(served);
 }
 
-/// Counts a fragmented packet by the outcome in R0 of remembering it. Uses R9.
+/// Counts a fragmented packet by the outcome in R0 of storing it. Uses R9.
 fn count_fragmented(asm: &mut Assembler, counts: &Map, at: i16, counted: Label) {
     let refused = asm.label();
     asm.copy(R9, R0);
@@ -544,15 +544,15 @@ fn count_fragmented(asm: &mut Assembler, counts: &Map, at: i16, counted: Label) 
     count_one(asm, at + fragments::REFUSED);
 }
 
-/// Counts in the value that R0 points to. Two queues that count at once may count one instead of
-/// two. Uses R1.
+/// Counts in the value at R0. Two queues that count at the same time may count one instead of two.
+/// Uses R1.
 fn count_one(asm: &mut Assembler, at: i16) {
     asm.load(Width::Double, R1, R0, at);
     asm.add(R1, 1);
     asm.store(Width::Double, R0, at, R1);
 }
 
-/// Returns the verdict that gives the frame to the socket of its receive queue, or R8 where there is
+/// Returns the verdict that passes the frame to the socket of its receive queue, or R8 if there is
 /// none.
 fn give(asm: &mut Assembler, sockets: &Map) {
     asm.load(Width::Word, R2, R6, MD_QUEUE);

@@ -1,5 +1,5 @@
-//! A socket on every receive queue, with memory of its own, also on queues that are added while the
-//! port runs (`ethtool -L`). The kernel takes none away that has a socket.
+//! A socket on every receive queue, with memory of its own, also on queues added while the port
+//! runs (`ethtool -L`). The kernel does not remove a queue with a socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,21 +13,20 @@ use super::socket::{self, Rings};
 use super::transmit;
 use crate::bpf::{Map, MapKind};
 
-/// Receive queues that are served. What arrived on others would be the kernel's, which would reset
-/// the engine's connections.
+/// Maximum receive queues served. Frames on others would go to the kernel, which would reset the
+/// engine's connections.
 pub const QUEUES_MAX: u32 = 64;
 
-/// Queues that are made ready for when an interface may have more than it has,
+/// Queues prepared for if an interface may have more than it has,
 const SPARES_MAX: u32 = 8;
-/// and chunks of each to receive into: memory that is locked although it may never be used.
+/// and receive chunks of each: memory that is locked although it may never be used.
 const SPARE_CHUNKS: usize = 1024;
 
-/// Times that a queue is asked for again which an attempt before has just given back: the kernel
-/// takes a moment.
+/// Retries for a queue that an earlier attempt has just released: the kernel takes a moment.
 const BINDS_MAX: u32 = 100;
 const BIND_PAUSE: Duration = Duration::from_millis(10);
 
-/// Chunks of a queue to receive into: room for 200 frames of 64 KiB where there are few queues.
+/// Receive chunks of a queue: room for 200 frames of 64 KiB if there are few queues.
 pub(super) fn chunks_of(queue: u32) -> usize {
     match queue {
         0..4 => 4096,
@@ -36,7 +35,7 @@ pub(super) fn chunks_of(queue: u32) -> usize {
     }
 }
 
-/// Where the memory of a queue lies in the memfd; the first has the chunks for sending, too.
+/// Range of a queue's memory in the memfd; the first has the send chunks, too.
 pub(super) fn range_of(queue: u32) -> std::ops::Range<usize> {
     let bytes = |queue| {
         let sending = if queue == 0 { transmit::CHUNKS } else { 0 };
@@ -46,7 +45,7 @@ pub(super) fn range_of(queue: u32) -> std::ops::Range<usize> {
     start..start + bytes(queue)
 }
 
-/// The map of the sockets, by queue, which the program gives frames to.
+/// The map of sockets by queue, which the program redirects to.
 #[derive(Debug)]
 pub(super) struct Sockets(pub(super) Map);
 
@@ -65,10 +64,10 @@ impl Sockets {
     }
 }
 
-/// How sockets are bound to queues.
+/// Parameters for binding sockets to queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binding {
-    /// The interface's number.
+    /// The interface's index.
     pub(super) index: u32,
     pub(super) mode: XdpMode,
     /// Whether sockets take frames of several buffers.
@@ -76,8 +75,8 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// A socket with so many chunks to receive into from the place of a queue in the memfd, and all of
-    /// them in its fill ring: some drivers count on that when it is bound.
+    /// A socket with this many receive chunks at the location of a queue in the memfd, all of them
+    /// in its fill ring: some drivers rely on that at the bind.
     fn prepare(&self, memfd: &OwnedFd, number: u32, chunks: usize) -> io::Result<Queue> {
         let range = range_of(number);
         rustix::fs::ftruncate(memfd, range.end as u64)?;
@@ -95,15 +94,15 @@ impl Binding {
         socket::bind(&queue.fd, self.index, number, self.mode, self.several_buffers)
     }
 
-    /// Sockets for queues that may be added, of an interface with so many queues `now` and at `most`.
-    /// Their memory is locked at once, for which the privileges of the start are needed; what is
-    /// refused is told when such a queue comes.
+    /// Sockets for queues that may be added, for an interface with `now` and at `most` so many
+    /// queues. Their memory is locked at once, while there are privileges; a failure is reported
+    /// when such a queue is added.
     pub(super) fn spares(&self, memfd: &OwnedFd, now: u32, most: u32) -> Vec<Queue> {
         let numbers = now..most.min(QUEUES_MAX).min(now + SPARES_MAX);
         numbers.map_while(|number| self.prepare(memfd, number, SPARE_CHUNKS).ok()).collect()
     }
 
-    /// The same in the running port, made of their descriptors.
+    /// The same in the running port, from their descriptors.
     pub(super) fn spare(
         &self,
         memfd: &OwnedFd,
@@ -116,7 +115,7 @@ impl Binding {
         Queue::new(fd, rings, memory, Layout::of(self.mode), SPARE_CHUNKS)
     }
 
-    /// A socket on every queue, put into the map.
+    /// A socket on every queue, stored in the map.
     pub(super) fn open_all(&self, sockets: &Sockets) -> io::Result<(OwnedFd, Vec<Queue>)> {
         let memfd = memory::create(0)?;
         let mut queues: Vec<Queue> = Vec::new();
@@ -142,7 +141,7 @@ impl Binding {
                 Err(why) => return Err(why),
             }
         }
-        // What a queue that does not exist was tried with.
+        // Frees the memory tried for a queue that does not exist.
         rustix::fs::ftruncate(&memfd, range_of(queues.len() as u32).start as u64)?;
         Ok((memfd, queues))
     }
@@ -153,12 +152,12 @@ impl Binding {
 pub(super) struct Growth {
     pub(super) binding: Binding,
     pub(super) sockets: Sockets,
-    /// For the queues to come, in their order.
+    /// For queues to be added, in their order.
     pub(super) spares: VecDeque<Queue>,
 }
 
 impl Growth {
-    /// Serves queues until there are so many. Those that can be served are, also when it fails.
+    /// Serves queues up to this number. Those that can be served are, even if it fails.
     pub(super) fn serve(&mut self, queues: &mut Vec<Queue>, wanted: u32) -> io::Result<()> {
         for number in queues.len() as u32..wanted {
             let Some(spare) = self.spares.front() else {

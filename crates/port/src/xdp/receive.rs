@@ -11,39 +11,39 @@ use super::socket::{self, CONTINUES, Descriptor, Rings};
 use crate::copy::FRAME_BYTES_MAX;
 use crate::interface::{PortCounters, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta};
 
-/// A burst ends when it has this many bytes, so that it is still cached when copied on.
+/// A burst ends at this many bytes, so that it is still cached when copied.
 const BURST_BYTES: usize = 192 * 1024;
-/// Frames that are put together begin at multiples of so many bytes.
+/// Assembled frames begin at multiples of this.
 const ALIGNMENT: usize = 64;
-/// Room for a burst and the longest frame as its last, each with what aligns it.
+/// Room for a burst and the longest frame at its end, each with alignment.
 const ARENA_BYTES: usize = BURST_BYTES + FRAME_BYTES_MAX + RxBurst::CAPACITY * ALIGNMENT;
 
-/// Entries of a ring that the kernel's side is told of at a time: it reads the position for each
-/// frame, on another core as a rule.
+/// Ring entries published at a time: the kernel reads the position for each frame, usually on
+/// another core.
 const BATCH: u32 = 64;
 
-/// Chunks that the kernel has at least to receive into: a millisecond of small frames. Over veth
-/// 4096 chunks in turn took 12% off the rate of 64-byte frames that 1024 or 512 allow: the first
-/// lines of pages share few places in the caches.
+/// Minimum receive chunks of the kernel: a millisecond of small frames. Over veth 4096 chunks in
+/// turn were 12% slower for 64-byte frames than 1024 or 512: the first lines of pages share few
+/// sets of the caches.
 const OUT_LEAST: usize = 1024;
 
-/// Where a frame of the burst is stored.
+/// Location of a frame of the burst.
 #[derive(Clone, Copy, Debug)]
 enum FrameLocation {
-    /// Where the kernel put it: in so many chunks of a queue, of which one continues the other.
+    /// Where the kernel put it: in this many contiguous chunks of a queue.
     Chunks { queue: usize, start: u64, count: u32, at: u64 },
-    /// Put together from several chunks.
+    /// Assembled from several chunks.
     Arena(usize),
 }
 
-/// How the chunks to receive into lie in the memory.
+/// Layout of the receive chunks in the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// On pages of their own.
     Pages,
-    /// So close that the bytes of one begin where those of the one before end, and a frame of several
-    /// lies in one piece: what the kernel keeps free at the beginning of a chunk is the end of the
-    /// one before. Only for a kernel that copies and keeps nothing there; chunks are unaligned.
+    /// So close that the bytes of one begin where those of the previous one end, and a frame of
+    /// several is contiguous: the headroom of a chunk is the end of the previous one. Only for a
+    /// kernel that copies and uses no headroom; chunks are unaligned.
     Joined,
 }
 
@@ -61,8 +61,8 @@ impl Layout {
         }
     }
 
-    /// Where the chunk begins that holds what the kernel describes so. Of unaligned chunks it gives
-    /// the beginning, and the distance to the bytes in the upper bits.
+    /// Start of the chunk in a descriptor of the kernel. For unaligned chunks the descriptor has
+    /// the start, and the offset of the bytes in its upper bits.
     fn start_of(self, described: u64) -> u64 {
         match self {
             Self::Pages => described & !(CHUNK_BYTES as u64 - 1),
@@ -71,7 +71,7 @@ impl Layout {
     }
 }
 
-/// Where the bytes lie that the kernel describes so.
+/// Location of the bytes in a descriptor of the kernel.
 fn place_of(described: u64) -> u64 {
     let shift = libc::XSK_UNALIGNED_BUF_OFFSET_SHIFT;
     (described & ((1 << shift) - 1)) + (described >> shift)
@@ -91,22 +91,21 @@ pub(super) struct Queue {
     pub(super) rings: Rings,
     pub(super) memory: Memory,
     layout: Layout,
-    /// Chunks to receive into that the kernel does not have; those last given back are the ones
-    /// still cached, and go out first, in the order in which they came.
+    /// Receive chunks that the kernel does not have; those returned last are still cached, and are
+    /// used first, in the order of their return.
     spare: Vec<u64>,
-    /// Chunks that the kernel has, frames not yet taken included.
+    /// Chunks that the kernel has, including frames not yet taken.
     out: usize,
-    /// Chunks that it is to have, and the bounds of that.
+    /// Chunks that it should have, and the bounds of that.
     wanted: usize,
     out_bounds: (usize, usize),
-    /// Most descriptors found waiting since the last look.
+    /// Maximum descriptors found waiting since the last check.
     backlog: usize,
 }
 
 impl Queue {
-    /// Puts a socket and its memory together, whose first `chunks` are to receive into: the kernel
-    /// has all of them, or gets them by [`Queue::fill`]. Its rings are mapped where they are not
-    /// yet.
+    /// A queue of a socket and its memory, whose first `chunks` are for receiving: the kernel has
+    /// all of them, or gets them by [`Queue::fill`]. Its rings are mapped if they are not.
     pub(super) fn new(
         fd: OwnedFd,
         rings: Option<Rings>,
@@ -114,7 +113,7 @@ impl Queue {
         layout: Layout,
         chunks: usize,
     ) -> io::Result<Self> {
-        // Drivers that use our memory themselves keep as many as they like.
+        // Drivers that use our memory directly keep as many as they like.
         let least = if socket::is_zero_copy(&fd) { chunks } else { chunks.min(OUT_LEAST) };
         Ok(Self {
             rings: rings.map_or_else(|| Rings::map(&fd), Ok)?,
@@ -129,7 +128,7 @@ impl Queue {
         })
     }
 
-    /// Gives the kernel all chunks to receive into.
+    /// Passes all receive chunks to the kernel.
     pub(super) fn fill(&mut self) {
         for chunk in 0..self.out {
             self.rings.fill.push((chunk * self.layout.stride()) as u64);
@@ -137,8 +136,8 @@ impl Queue {
         self.rings.fill.publish();
     }
 
-    /// Copies of all frames that have come, for tests of the path; the kernel has all chunks again
-    /// afterwards.
+    /// Copies of all received frames, for tests of the path; afterwards the kernel has all chunks
+    /// again.
     pub(super) fn take_all(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         while let Some((descriptors, _)) = self.next_frame() {
@@ -160,20 +159,20 @@ impl Queue {
         frames
     }
 
-    /// Takes a chunk back; [`Queue::publish`] gives it to the kernel again.
+    /// Takes a chunk back; [`Queue::publish`] passes it to the kernel again.
     fn give_back(&mut self, start: u64) {
         self.spare.push(start);
         self.out = self.out.saturating_sub(1);
     }
 
-    /// The same for as many as a frame has that lies in one piece, the first of which begins there.
+    /// The same for the chunks of a contiguous frame that begins there.
     fn give_back_several(&mut self, start: u64, count: u32) {
         for index in 0..u64::from(count) {
             self.give_back(start + index * self.layout.stride() as u64);
         }
     }
 
-    /// Where the first of so many chunks begins, if the next frame lies in them in one piece.
+    /// Start of the next frame's chunks, if the frame is contiguous.
     fn in_one_piece(&self, descriptors: u32) -> Option<u64> {
         let stride = self.layout.stride() as u64;
         let first = self.rings.received.peek(0);
@@ -190,13 +189,13 @@ impl Queue {
         Some(start)
     }
 
-    /// Chunks that the kernel is to have and has not.
+    /// Chunks that the kernel should have and has not.
     fn lacking(&self) -> usize {
         self.wanted.saturating_sub(self.out)
     }
 
-    /// Shows the kernel what was read, and gives it chunks, once there are enough to be worth the
-    /// cache lines, or when a driver waits.
+    /// Releases what was read to the kernel, and passes it chunks, once there are enough to be
+    /// worth the cache lines, or a driver waits.
     fn publish(&mut self) {
         self.rings.received.give_back_batch(BATCH);
         let waits = self.rings.fill.wants_wakeup();
@@ -216,12 +215,11 @@ impl Queue {
         }
     }
 
-    /// Notes how far behind we are: with half of its chunks used up, the kernel gets twice as
-    /// many.
+    /// Measures the backlog: when half of its chunks are used up, the kernel gets twice as many.
     fn note_backlog(&mut self) {
         let waiting = self.rings.received.filled() as usize;
         if waiting == 0 {
-            // Otherwise the socket would go on telling sleepers that there are frames.
+            // Otherwise the socket would keep reporting frames to sleepers.
             self.rings.received.give_back_batch(1);
         }
         self.backlog = self.backlog.max(waiting);
@@ -230,15 +228,15 @@ impl Queue {
         }
     }
 
-    /// Lets the kernel have fewer chunks when it has not needed so many since the last look: the
-    /// fewer go round, the more of them are cached.
+    /// Reduces the kernel's chunks if it has not needed as many since the last check: the fewer
+    /// circulate, the more of them are cached.
     pub(super) fn look(&mut self) {
         if mem::take(&mut self.backlog) < self.wanted / 8 {
             self.wanted = (self.wanted / 2).max(self.out_bounds.0);
         }
     }
 
-    /// How many descriptors the next frame has, and its bytes; `None` when it has not come whole.
+    /// Number of the next frame's descriptors, and its bytes; `None` if it is incomplete.
     fn next_frame(&self) -> Option<(u32, usize)> {
         let filled = self.rings.received.filled();
         let mut bytes = 0usize;
@@ -257,12 +255,12 @@ impl Queue {
 #[derive(Debug)]
 pub(super) struct Receive {
     burst: Vec<Received>,
-    /// Large frames of the burst, put together.
+    /// Large frames of the burst, assembled.
     arena: Box<[u8]>,
     used: usize,
-    /// The queue that is looked at first takes turns.
+    /// The queue polled first; it rotates.
     first: usize,
-    /// Kernel peers may leave checksums partial without a word.
+    /// Peers on a kernel may leave checksums partial without marking it.
     is_virtual: bool,
 }
 
@@ -309,7 +307,7 @@ impl Receive {
         }
     }
 
-    /// Takes one frame off its queue; `None` when it is longer than any frame.
+    /// Takes one frame from its queue; `None` if it is longer than any valid frame.
     fn take(
         &mut self,
         index: usize,
@@ -388,7 +386,7 @@ impl Receive {
         self.burst = burst;
         self.used = 0;
         for queue in queues {
-            // Frames that were refused give chunks back, too, and nothing else may ever come.
+            // Refused frames return chunks, too, and nothing else may ever arrive.
             if had_frames || queue.lacking() > 0 {
                 queue.publish();
             }

@@ -1,5 +1,5 @@
-//! Which remote addresses are served, as the XDP program looks them up: the longest prefix that
-//! covers an address decides. Only where there are such rules, the program looks at all.
+//! Remote addresses to be served, as the XDP program looks them up: the longest prefix that covers
+//! an address decides. The program looks only if there are such rules.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,17 +9,17 @@ use super::owned;
 use crate::bpf::{Map, MapKind};
 use crate::spec::Remote;
 
-/// Bytes of a key: how many bits count, then the address (IPv4 mapped into IPv6).
+/// Bytes of a key: the prefix length, then the address (IPv4 mapped into IPv6).
 pub(super) const KEY_BYTES: usize = 20;
 /// Bytes of a value: whether it is served, and how many frames were left to the kernel.
 const VALUE_BYTES: usize = 16;
-/// Entries that there is room for.
+/// Maximum number of entries.
 const ENTRIES_MAX: u32 = 4096;
 
 /// Entries whose counts are read at a time: each takes a system call.
 const READ_AT_ONCE: usize = 64;
 
-/// Where the parts of a value lie.
+/// Offsets of the parts of a value.
 pub(super) const SERVED: i16 = 0;
 pub(super) const LEFT: i16 = 8;
 
@@ -27,19 +27,19 @@ pub(super) const LEFT: i16 = 8;
 #[derive(Debug)]
 pub(super) struct Remotes {
     pub(super) map: Map,
-    /// The rules' keys, and the counts that were read last.
+    /// The rules' keys, and the counts last read.
     rules: Vec<([u8; KEY_BYTES], u64)>,
     /// The rule whose count is read next.
     next: usize,
 }
 
-/// What IPv4 addresses get that no rule covers. Without it, IPv6 rules as short as `::/0` would
-/// cover the mapped ones.
+/// The rule for IPv4 addresses that no other covers. Without it, IPv6 rules as short as `::/0`
+/// would cover the mapped ones.
 const V4_UNLISTED: Remote =
     Remote { network: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix: 0, served: true };
 
-/// Whether a rule covers nothing but IPv4 addresses mapped into IPv6, which no honest frame has; the
-/// stack drops those that have one.
+/// Whether a rule covers only IPv4-mapped IPv6 addresses, which no valid frame has; the stack drops
+/// frames with one.
 fn is_mapped(rule: &Remote) -> bool {
     matches!(rule.network, IpAddr::V6(network)
         if rule.prefix >= 96 && network.to_ipv4_mapped().is_some())
@@ -73,7 +73,7 @@ impl Remotes {
         Ok(Some(Self::of(map, rules)))
     }
 
-    /// The map that was created elsewhere with these rules.
+    /// The map created elsewhere with these rules.
     pub(super) fn from_fd(fd: OwnedFd, rules: &[Remote]) -> Self {
         Self::of(Map::from_fd(fd, KEY_BYTES, VALUE_BYTES), rules)
     }
@@ -83,12 +83,12 @@ impl Remotes {
         Self { map, rules: rules.collect(), next: 0 }
     }
 
-    /// Frames that were left to the kernel so far. With many rules the counts are read in turns.
+    /// Frames left to the kernel so far. With many rules the counts are read in turns.
     pub(super) fn left(&mut self) -> u64 {
         for _ in 0..READ_AT_ONCE.min(self.rules.len()) {
             let Some((key, count)) = self.rules.get_mut(self.next) else { break };
             let mut value = [0; VALUE_BYTES];
-            // What cannot be read stays as it was.
+            // A count that cannot be read stays as it was.
             if self.map.read(key, &mut value).is_ok_and(|found| found) {
                 let [_, _, _, _, _, _, _, _, read @ ..] = value;
                 *count = u64::from_ne_bytes(read);

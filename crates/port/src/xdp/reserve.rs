@@ -1,5 +1,5 @@
-//! Ports for the connections that the engine opens, reserved with the kernel: it gives a bound
-//! port to nobody else, not even as an ephemeral one.
+//! Ports for outgoing connections of the engine, reserved in the kernel: it assigns a bound port to
+//! no other socket, not even as an ephemeral one.
 
 use std::fs;
 use std::io;
@@ -18,12 +18,12 @@ pub(crate) struct Reserved {
     pub(crate) sockets: Vec<OwnedFd>,
 }
 
-/// Ports below this are for services that are known by their number.
+/// Ports below this are for well-known services.
 const SERVICES: u16 = 20_000;
 
-/// Reserves so many ports in a row. They are taken from outside of the range from which the kernel
-/// takes ephemeral ones where that has room: machines behind this one's address translation take
-/// theirs from the same range, translation keeps them, and their answers would be the engine's.
+/// Reserves this many consecutive ports. They are outside the kernel's ephemeral range if there is
+/// room: machines behind this host's address translation use ports of the same range, translation
+/// keeps them, and their replies would go to the engine.
 pub(crate) fn block(count: u16) -> io::Result<Reserved> {
     let seed = random_seed().map_err(|why| io::Error::other(why.sentence))?;
     let others = ranges(&setting("ip_local_reserved_ports"));
@@ -39,7 +39,7 @@ pub(crate) fn block(count: u16) -> io::Result<Reserved> {
     )))
 }
 
-/// Where ports are looked for: above the ephemeral ones, below them, and at last among them.
+/// Ranges to search: above the ephemeral ports, below them, and at last among them.
 fn places(first: u16, last: u16) -> impl Iterator<Item = (u16, u16)> {
     let above = last.checked_add(1).map(|next| (next.max(SERVICES), u16::MAX));
     let below = first.checked_sub(1).map(|before| (SERVICES, before));
@@ -47,7 +47,7 @@ fn places(first: u16, last: u16) -> impl Iterator<Item = (u16, u16)> {
     places.into_iter().flatten().filter(|(first, last)| first <= last)
 }
 
-/// So many ports in a row, none of which is in one of the ranges of `others`.
+/// This many consecutive ports, none of which is in one of the ranges of `others`.
 fn block_in(
     (first, last): (u16, u16),
     count: u16,
@@ -60,7 +60,7 @@ fn block_in(
     }
     let begin = (seed % u64::from(places)) as u32;
     let mut sockets: Vec<OwnedFd> = Vec::with_capacity(usize::from(count));
-    // Once round the range, and on past the end of a run that began before it.
+    // Once around the range, and past the end of a run that began before it.
     for step in 0..places + u32::from(count) {
         let at = (begin + step) % places;
         if at == 0 {
@@ -83,7 +83,7 @@ fn block_in(
     Ok(None)
 }
 
-/// Of both families, or of IPv4 where the kernel has no IPv6.
+/// For both families, or for IPv4 if the kernel has no IPv6.
 fn hold(port: u16) -> rustix::io::Result<OwnedFd> {
     let open = |family| socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     match open(AddressFamily::INET6) {
@@ -105,7 +105,7 @@ fn setting(name: &str) -> String {
     fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default()
 }
 
-/// The kernel's default where it does not tell.
+/// The kernel's default if it cannot be read.
 fn ephemeral_range() -> (u16, u16) {
     let text = setting("ip_local_port_range");
     let mut numbers = text.split_whitespace().filter_map(|number| number.parse().ok());
@@ -115,7 +115,7 @@ fn ephemeral_range() -> (u16, u16) {
     }
 }
 
-/// `8080,9148-9149`, as the kernel lists ports that are kept for others.
+/// `8080,9148-9149`, the kernel's format of reserved ports.
 fn ranges(text: &str) -> Vec<(u16, u16)> {
     let range = |text: &str| {
         let (first, last) = text.split_once('-').unwrap_or((text, text));

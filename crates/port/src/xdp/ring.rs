@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Where the parts of a ring lie in its mapping.
+/// Offsets of the parts of a ring in its mapping.
 pub(super) type Offsets = libc::xdp_ring_offset;
 
-/// The kernel wants a system call before it looks at the ring again.
+/// The kernel needs a system call before it polls the ring again.
 const NEED_WAKEUP: u32 = 1;
 
 /// A ring of `T`, mapped.
@@ -63,7 +63,7 @@ impl<T: Copy> Ring<T> {
             own: 0,
             entries: PhantomData,
         };
-        // Where the two sides stand: they are equal in a new ring.
+        // The positions of the two sides are equal in a new ring.
         ring.own = ring.producer().load(Ordering::Acquire);
         Ok(ring)
     }
@@ -82,7 +82,7 @@ impl<T: Copy> Ring<T> {
         self.word(self.offsets.consumer)
     }
 
-    /// Whether the kernel waits for a system call.
+    /// Whether the kernel needs a system call.
     pub(super) fn wants_wakeup(&self) -> bool {
         self.word(self.offsets.flags).load(Ordering::Acquire) & NEED_WAKEUP != 0
     }
@@ -96,13 +96,13 @@ impl<T: Copy> Ring<T> {
 
 /// For rings that we fill.
 impl<T: Copy> Ring<T> {
-    /// Free entries, those not yet published counted as taken.
+    /// Free entries; unpublished ones count as taken.
     pub(super) fn room(&self) -> u32 {
         let taken = self.own.wrapping_sub(self.consumer().load(Ordering::Acquire));
         (self.mask + 1).saturating_sub(taken)
     }
 
-    /// Writes an entry; false when there is no room.
+    /// Writes an entry; false if there is no room.
     pub(super) fn push(&mut self, entry: T) -> bool {
         if self.room() == 0 {
             return false;
@@ -113,13 +113,13 @@ impl<T: Copy> Ring<T> {
         true
     }
 
-    /// Lets the kernel see what was pushed.
+    /// Publishes the pushed entries to the kernel.
     pub(super) fn publish(&mut self) {
         // Pairs with the kernel's acquire of the producer.
         self.producer().store(self.own, Ordering::Release);
     }
 
-    /// Entries published that the kernel has not consumed.
+    /// Published entries that the kernel has not consumed.
     pub(super) fn waiting(&self) -> u32 {
         let published = self.producer().load(Ordering::Relaxed);
         published.wrapping_sub(self.consumer().load(Ordering::Acquire))
@@ -128,35 +128,35 @@ impl<T: Copy> Ring<T> {
 
 /// For rings that the kernel fills.
 impl<T: Copy> Ring<T> {
-    /// Starts reading where the consumer stands.
+    /// Starts reading at the consumer's position.
     pub(super) fn reading(mut self) -> Self {
         self.own = self.consumer().load(Ordering::Acquire);
         self
     }
 
-    /// How many entries are there to read.
+    /// Number of entries to read.
     pub(super) fn filled(&self) -> u32 {
         // Pairs with the kernel's release of the producer.
         self.producer().load(Ordering::Acquire).wrapping_sub(self.own).min(self.mask + 1)
     }
 
-    /// The entry so many places behind the next one; it must be filled.
+    /// The entry this many positions after the next one; it must be filled.
     pub(super) fn peek(&self, ahead: u32) -> T {
         // SAFETY: the slot lies in the ring; filled, it is the kernel's no more.
         unsafe { self.slot(self.own.wrapping_add(ahead)).read() }
     }
 
-    /// Moves on by so many entries; [`Ring::give_back`] tells the kernel.
+    /// Advances by this many entries; [`Ring::give_back`] publishes that.
     pub(super) fn advance(&mut self, count: u32) {
         self.own = self.own.wrapping_add(count);
     }
 
-    /// Lets the kernel fill again what was read.
+    /// Lets the kernel reuse the entries that were read.
     pub(super) fn give_back(&mut self) {
         self.consumer().store(self.own, Ordering::Release);
     }
 
-    /// The same, once there are so many.
+    /// The same, once there are this many.
     pub(super) fn give_back_batch(&mut self, least: u32) {
         if self.own.wrapping_sub(self.consumer().load(Ordering::Relaxed)) >= least {
             self.give_back();

@@ -1,4 +1,4 @@
-//! AF_XDP sockets by system calls: setting up, waking, statistics.
+//! System calls of AF_XDP sockets: setup, wakeups, statistics.
 
 use std::io;
 use std::mem;
@@ -10,9 +10,9 @@ use super::receive::Layout;
 use super::ring::Ring;
 use crate::packet::set_option;
 
-/// Descriptors of the ring of received frames, and of the one of frames to send.
+/// Descriptors in the ring of received frames, and in that of frames to send.
 pub(super) const RING_ENTRIES: u32 = 4096;
-/// The kernel's memory for frames under way; it counts the frames of a whole send ring.
+/// The kernel's memory for frames in flight; it counts the frames of a whole send ring.
 const SEND_BUFFER_BYTES: libc::c_int = 64 << 20;
 
 /// Another descriptor of the same frame follows.
@@ -20,7 +20,7 @@ pub(super) const CONTINUES: u32 = libc::XDP_PKT_CONTD;
 
 pub(super) type Descriptor = libc::xdp_desc;
 
-/// A socket with nothing yet. Opening one takes CAP_NET_RAW, all else takes no privileges.
+/// An unconfigured socket. Opening one needs CAP_NET_RAW, the rest needs no privileges.
 pub(super) fn open() -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers.
     let raw = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -31,14 +31,14 @@ pub(super) fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Whether the kernel gives frames of several buffers to sockets (Linux 6.6). It looks at the
-/// flags of a bind before it looks for the interface, of which there is none with this index.
+/// Whether the kernel passes frames of several buffers to sockets (Linux 6.6). It checks the flags
+/// of a bind before it looks up the interface, and there is none with this index.
 pub(super) fn take_several_buffers() -> io::Result<bool> {
     let refused = bind(&open()?, 0, 0, XdpMode::ZeroCopy, true);
     Ok(!matches!(refused.map_err(|why| why.raw_os_error()), Err(Some(libc::EINVAL))))
 }
 
-/// Registers a socket's memory and makes its rings; what is left is to bind it.
+/// Registers a socket's memory and creates its rings; only the bind is left.
 pub(super) fn prepare(fd: &OwnedFd, memory: &Memory, layout: Layout) -> io::Result<()> {
     let registration = libc::xdp_umem_reg {
         addr: memory.address(),
@@ -60,12 +60,13 @@ pub(super) fn prepare(fd: &OwnedFd, memory: &Memory, layout: Layout) -> io::Resu
     ] {
         set_option(fd, libc::SOL_XDP, ring, &RING_ENTRIES)?;
     }
-    // Less room is given without CAP_NET_ADMIN; frames then go out in smaller bursts.
+    // Without CAP_NET_ADMIN the buffer is smaller; frames are then sent in smaller bursts.
     let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES);
     Ok(())
 }
 
-/// Binds to a queue of an interface; [`XdpMode::ZeroCopy`] takes copies where the driver needs them.
+/// Binds to a queue of an interface; [`XdpMode::ZeroCopy`] falls back to copies if the driver needs
+/// them.
 pub(super) fn bind(
     fd: &OwnedFd,
     interface_index: u32,
@@ -116,7 +117,7 @@ pub(super) fn is_zero_copy(fd: &OwnedFd) -> bool {
         && options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0
 }
 
-/// Frames that were for this socket and found no chunk or no room in the ring.
+/// Frames for this socket that found no chunk or no room in the ring.
 pub(super) fn missed(fd: &OwnedFd) -> u64 {
     // SAFETY: all-zero is a value of this plain C struct.
     let mut seen: libc::xdp_statistics = unsafe { mem::zeroed() };
@@ -155,7 +156,7 @@ impl Rings {
     }
 }
 
-/// Lets the kernel look at the ring of frames to send.
+/// Makes the kernel poll the ring of frames to send.
 pub(super) fn wake_sending(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: an empty message: no memory is read.
     let result = unsafe {
@@ -164,7 +165,7 @@ pub(super) fn wake_sending(fd: &OwnedFd) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Lets the driver look at the fill ring.
+/// Makes the driver poll the fill ring.
 pub(super) fn wake_receiving(fd: &OwnedFd) {
     // What fails here is tried again with the next burst.
     // SAFETY: an empty buffer: no memory is written.

@@ -14,14 +14,14 @@ pub(super) const CHUNKS: usize = 2048;
 /// The sending half of a port.
 #[derive(Debug)]
 pub(super) struct Transmit {
-    /// Chunks that hold no frame, by where they lie.
+    /// Chunks without a frame, by their location.
     free: Vec<u64>,
     scratch: Vec<u8>,
-    /// The interface is down or gone; the next look at it tries again.
+    /// The interface is down or gone; the next check retries.
     down: bool,
     /// Frames were gathered since the last flush.
     gathered: bool,
-    /// Chunks that the kernel may have at a time.
+    /// Maximum chunks that the kernel may have.
     under_way_max: usize,
 }
 
@@ -38,7 +38,7 @@ impl Transmit {
         }
     }
 
-    /// Lets the next frame find out whether the link is up again.
+    /// Lets the next frame check whether the link is up again.
     pub(super) fn try_again(&mut self) {
         self.down = false;
     }
@@ -48,7 +48,7 @@ impl Transmit {
         self.gathered
     }
 
-    /// Whether the kernel has not taken all that was gathered.
+    /// Whether gathered frames wait for the kernel.
     pub(super) fn is_waiting(&self, queue: &Queue) -> bool {
         !self.down && queue.rings.send.waiting() > 0
     }
@@ -87,7 +87,7 @@ impl Transmit {
         Ok(())
     }
 
-    /// Whether a frame of so many bytes can be gathered without a flush.
+    /// Whether a frame of this length can be gathered without a flush.
     pub(super) fn has_room_for(&self, queue: &Queue, len: usize) -> bool {
         self.has_room(queue, len.div_ceil(CHUNK_BYTES))
     }
@@ -115,7 +115,7 @@ impl Transmit {
         if whole {
             let last = scratch.len().div_ceil(CHUNK_BYTES) - 1;
             for (index, piece) in scratch.chunks(CHUNK_BYTES).enumerate() {
-                // There is room: the caller has looked.
+                // There is room: the caller has checked.
                 let Some(at) = self.free.pop() else { break };
                 if let Some(room) = queue.memory.bytes_mut(at, piece.len()) {
                     room.copy_from_slice(piece);
@@ -145,8 +145,8 @@ impl Transmit {
                 self.down = true;
             }
             self.reap(queue);
-            // Other errors: a bounded number of frames goes out in one call, or the driver is
-            // full, or it dropped one, which is as good as sent.
+            // Other errors: only a bounded number of frames is sent in one call, or the driver is
+            // full, or it dropped one, which counts as sent.
             if !self.down && queue.rings.send.waiting() == before {
                 counters.tx_full += 1;
                 break;
@@ -155,7 +155,7 @@ impl Transmit {
         self.reap(queue);
     }
 
-    /// Takes the chunks of frames that were sent.
+    /// Takes back the chunks of sent frames.
     fn reap(&mut self, queue: &mut Queue) {
         let sent = queue.rings.sent.filled();
         if sent == 0 {

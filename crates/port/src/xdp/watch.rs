@@ -1,9 +1,9 @@
-//! A watch over the worker: the XDP program notices when it has stopped taking frames, and leaves new
-//! connections and datagrams to the kernel until it goes on.
+//! A watchdog for the worker: the XDP program detects that it has stopped taking frames, and leaves
+//! new connections and datagrams to the kernel until it continues.
 //!
-//! A heartbeat would not do, as an adaptive worker sleeps while nothing comes. So the worker counts its
-//! looks for frames in memory that it shares with the program, and the program knows since when, and how
-//! many, frames wait for the next look.
+//! A heartbeat would not work, because an adaptive worker sleeps while nothing arrives. So the
+//! worker counts its polls for frames in memory shared with the program, and the program knows
+//! since when, and how many, frames wait for the next poll.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,31 +14,32 @@ use crate::bpf::asm::Register::*;
 use crate::bpf::asm::{Assembler, Helper, If, Label, Width};
 use crate::bpf::{Map, MapKind};
 
-/// Looks for frames so far: the worker's to write. All else is the program's, on another cache line.
+/// Number of polls; written by the worker. The rest is written by the program, on another cache
+/// line.
 const LOOKS: i16 = 0;
-/// The number of looks when the first of the frames came that wait,
+/// The number of polls when the first of the waiting frames arrived,
 const SEEN: i16 = 64;
-/// when that was, in nanoseconds of the monotonic clock; once the worker has stopped, when a frame was last
-/// given to it or it was found to have stopped,
+/// the time of that, in nanoseconds of the monotonic clock; once the worker has stopped, when it
+/// was last given a frame or found to have stopped,
 const SINCE: i16 = 72;
-/// and how many frames wait.
+/// and the number of waiting frames.
 const WAITING: i16 = 80;
 /// Not 0: the worker has stopped.
 const STOPPED: i16 = 88;
-/// Frames that were not given to a worker which had stopped.
+/// Frames not passed to a stopped worker.
 const KEPT_BACK: i16 = 96;
 const VALUE_BYTES: usize = 104;
 /// The mapping of such a map.
 const MAPPED_BYTES: usize = 4096;
 
-/// A worker has stopped that lets frames wait for so long and does not look before [`FRAMES`] have come, or
-/// a multiple of it. A worker that has stopped is still given one frame in each such time: it wakes one that
-/// only slept, as where the frames before were lost on their way to it.
+/// A worker has stopped if it lets frames wait this long and does not poll before [`FRAMES`] have
+/// arrived, or a multiple of it. A stopped worker is still given one frame in each such interval,
+/// to wake one that merely slept because earlier frames were lost before they reached it.
 const STOPPED_AFTER_NS: i32 = 2_000_000_000;
 /// A power of two.
 const FRAMES: i32 = 8;
 
-/// What worker and program share.
+/// State shared by worker and program.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) map: Map,
@@ -48,7 +49,7 @@ impl Watch {
     pub(super) fn create() -> io::Result<Self> {
         let map = Map::create(MapKind::MappedArray, 4, VALUE_BYTES, 1)?;
         let mut value = [0; VALUE_BYTES];
-        // A number of looks that is none, so that the first frame begins to wait.
+        // An impossible number of polls, so that the first frame begins to wait.
         value[SEEN as usize..SINCE as usize].fill(0xff);
         map.set(&[0; 4], &value)?;
         Ok(Self { map })
@@ -72,24 +73,24 @@ impl Watched {
         self.memory.word(at as u64)
     }
 
-    /// The worker has looked for frames. It need not tell of every look that finds none.
+    /// The worker has polled for frames. It need not report every poll that finds none.
     #[inline]
     pub(super) fn looked(&self) {
         if let Some(looks) = self.word(LOOKS) {
-            // Nobody else writes it.
+            // There is no other writer.
             looks.store(looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         }
     }
 
-    /// Frames that did not come because the worker had stopped.
+    /// Frames that were not passed because the worker had stopped.
     pub(super) fn kept_back(&self) -> u64 {
         self.word(KEPT_BACK).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 }
 
-/// Leaves with the verdict in R8 while the worker has stopped, and goes on otherwise. `key` is a place for
-/// a word on the program's stack. Frames that come at once on several queues may count as one. Uses R0 to
-/// R5 and R7.
+/// Jumps to the verdict in R8 while the worker has stopped, and continues otherwise. `key` is a
+/// location for a word on the program's stack. Frames that arrive at the same time on several
+/// queues may count as one. Uses R0 to R5 and R7.
 pub(super) fn leave_if_stopped(asm: &mut Assembler, watch: &Map, key: i16) {
     let [goes_on, same, stopped, keep_back] = [(); 4].map(|()| asm.label());
     asm.store_value(Width::Word, Fp, key, 0);
@@ -101,7 +102,7 @@ pub(super) fn leave_if_stopped(asm: &mut Assembler, watch: &Map, key: i16) {
     asm.load(Width::Double, R1, R0, LOOKS);
     asm.load(Width::Double, R2, R0, SEEN);
     asm.jump_register(If::Equal, R1, R2, same);
-    // What it means that a look has been seen is written first: another queue's program may read it at once.
+    // Written first, before the poll counts as seen: another queue's program may read it at once.
     asm.copy(R7, R0);
     asm.call(Helper::KtimeGetNs);
     asm.store(Width::Double, R7, SINCE, R0);
@@ -139,7 +140,7 @@ pub(super) fn leave_if_stopped(asm: &mut Assembler, watch: &Map, key: i16) {
     asm.place(goes_on);
 }
 
-/// Goes to `label` unless [`SINCE`] of the value in R7 is long ago; R0 is the time then.
+/// Jumps to `label` unless [`SINCE`] of the value in R7 is long ago; sets R0 to the time.
 fn less_than_long_ago(asm: &mut Assembler, label: Label) {
     asm.call(Helper::KtimeGetNs);
     asm.load(Width::Double, R1, R7, SINCE);
@@ -149,7 +150,7 @@ fn less_than_long_ago(asm: &mut Assembler, label: Label) {
 
 #[cfg(test)]
 impl Watched {
-    /// As if the frames that wait had come at another time: `nanoseconds` ago, or ahead if negative.
+    /// Moves the arrival of the waiting frames: to `nanoseconds` ago, or ahead if negative.
     pub(super) fn age(&self, nanoseconds: i64) {
         let since = self.word(SINCE).expect("it lies in the map");
         since.fetch_sub(nanoseconds as u64, Ordering::Relaxed);

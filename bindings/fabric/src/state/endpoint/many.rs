@@ -1,7 +1,7 @@
-//! Buffers that take several messages each (FI_MULTI_RECV).
+//! Multi-receive buffers (FI_MULTI_RECV).
 //!
-//! Only the first buffer has a receive posted, for all that is left of it: so messages fill one
-//! buffer after the other, in their order. What arrives between two receives waits in the engine.
+//! Only the first buffer has a posted receive, for all of its remaining room, so messages fill one
+//! buffer after the other, in order. Messages that arrive between two receives wait in the engine.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub struct Buffers {
     waiting: VecDeque<Buffer>,
     /// Whether the first one's receive is posted.
     is_posted: bool,
-    /// A buffer with less room than this is given back (FI_OPT_MIN_MULTI_RECV), in bytes.
+    /// A buffer with less room than this is released (FI_OPT_MIN_MULTI_RECV), in bytes.
     pub room_min: usize,
 }
 
@@ -38,7 +38,7 @@ impl Buffers {
         self.waiting.push_back(buffer);
     }
 
-    /// Gives the first buffer back to the program.
+    /// Releases the first buffer to the program.
     pub fn release(&mut self) {
         self.waiting.pop_front();
         self.is_posted = false;
@@ -46,8 +46,8 @@ impl Buffers {
 }
 
 impl EndpointState {
-    /// Posts a receive for the first buffer unless it has one. Without room in the engine it is
-    /// tried again with the next look at completions.
+    /// Posts a receive for the first buffer unless it has one. If the engine has no room, the next
+    /// poll retries.
     pub fn post_next_buffer(&mut self) {
         if self.buffers.is_posted {
             return;
@@ -74,7 +74,7 @@ impl EndpointState {
         }
     }
 
-    /// Notes a message in the first buffer and reports it, with FI_MULTI_RECV if it was the last.
+    /// Records a message in the first buffer and reports it, with FI_MULTI_RECV if it was the last.
     pub fn filled(&mut self, mut entry: Entry, operation: &Operation, copied: usize) -> Report {
         self.buffers.is_posted = false;
         let room_min = self.buffers.room_min.max(1);
@@ -83,7 +83,7 @@ impl EndpointState {
             buffer.used += copied;
             if buffer.len - buffer.used < room_min {
                 entry.flags |= FI_MULTI_RECV;
-                // The program must learn that the buffer is its own again.
+                // The program must learn that the buffer is released.
                 reports = true;
                 self.buffers.release();
             }
@@ -97,8 +97,7 @@ impl EndpointState {
         }
     }
 
-    /// Takes a buffer that has no receive posted back, by its context or any, and reports it as
-    /// cancelled.
+    /// Cancels a buffer without a posted receive, by its context or any, and reports it.
     pub fn cancel_buffer(&mut self, context: Option<usize>) -> Option<Report> {
         let first = usize::from(self.buffers.is_posted);
         let place = (first..self.buffers.waiting.len()).find(|&place| {

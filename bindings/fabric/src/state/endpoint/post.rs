@@ -1,4 +1,4 @@
-//! Posting operations: checks of the arguments, then one call of the client library.
+//! Posting of operations: checks of the arguments, then one call of the client library.
 
 use client::Errno;
 use client::message;
@@ -8,12 +8,12 @@ use super::{Binding, EndpointState, Kind, Operation, Report, Vector, pattern};
 use crate::abi::constants::*;
 use crate::pieces::Pieces;
 
-/// Longest message that is taken at once, in bytes.
+/// Maximum length of an injected message, in bytes.
 pub const INJECT_MAX: usize = 4096;
 /// Longest message, in bytes.
 pub const MESSAGE_MAX: usize = u32::MAX as usize;
 
-/// Flags that a send may have.
+/// Permitted flags of a send.
 const SEND_FLAGS: u64 = FI_COMPLETION
     | FI_REMOTE_CQ_DATA
     | FI_MORE
@@ -22,11 +22,11 @@ const SEND_FLAGS: u64 = FI_COMPLETION
     | FI_TRANSMIT_COMPLETE
     | FI_DELIVERY_COMPLETE
     | FI_FENCE;
-/// Flags that a receive may have.
+/// Permitted flags of a receive.
 const RECEIVE_FLAGS: u64 =
     FI_COMPLETION | FI_MORE | FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD;
 
-/// A send as the program asks for it.
+/// Parameters of a send.
 #[derive(Clone, Copy)]
 pub struct Send {
     pub to: u64,
@@ -34,25 +34,25 @@ pub struct Send {
     pub data: Option<u64>,
     pub pieces: Pieces,
     pub context: usize,
-    /// `None`: the endpoint's.
+    /// `None` for the endpoint's.
     pub flags: Option<u64>,
 }
 
-/// A receive as the program asks for it.
+/// Parameters of a receive.
 #[derive(Clone, Copy)]
 pub struct Receive {
     pub from: u64,
     pub tag: Option<(u64, u64)>,
     pub pieces: Pieces,
     pub context: usize,
-    /// `None`: the endpoint's.
+    /// `None` for the endpoint's.
     pub flags: Option<u64>,
 }
 
-/// libfabric's number of a refusal.
+/// libfabric's number of an error.
 fn number(errno: Errno) -> i32 {
     match errno {
-        // What the client library says of a full table or region.
+        // The client library's errors for a full table or region.
         Errno::AGAIN | Errno::NOBUFS => FI_EAGAIN,
         other => other.raw_os_error(),
     }
@@ -137,7 +137,7 @@ impl EndpointState {
         self.peer(to, vector).ok_or(FI_EINVAL)
     }
 
-    /// Posts a receive, or looks for, claims or discards a message.
+    /// Posts a receive, or probes for, claims or discards a message.
     ///
     /// # Errors
     /// libfabric's number.
@@ -206,7 +206,7 @@ impl EndpointState {
         Ok(())
     }
 
-    /// Notes what an operation was given, or takes it back.
+    /// Records a posted operation, or removes it.
     fn note(&mut self, key: usize, posted: Result<message::Ticket, Errno>) -> Result<(), i32> {
         match posted {
             Ok(ticket) => {
@@ -220,11 +220,11 @@ impl EndpointState {
         }
     }
 
-    /// Cancels the operation with a context. A buffer that has no receive posted is reported at
-    /// once; everything else completes when the engine has decided.
+    /// Cancels the operation with a context. A buffer without a posted receive is reported at once;
+    /// other operations complete when the engine has decided.
     ///
     /// # Errors
-    /// FI_ENOENT when nothing under way has the context.
+    /// FI_ENOENT if no operation in progress has the context.
     pub fn cancel(&mut self, context: usize) -> Result<Option<Report>, i32> {
         if let Some(report) = self.cancel_buffer(Some(context)) {
             return Ok(Some(report));

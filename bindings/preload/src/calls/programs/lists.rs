@@ -1,6 +1,6 @@
-//! execl(3), execlp(3) and execle(3). Their arguments end with a null pointer, which no function of Rust's can
-//! take: each entry is written in assembly, has the program's start made ready, and goes on at the C
-//! library's function with the caller's registers and stack.
+//! execl(3), execlp(3) and execle(3). Their arguments end with a null pointer, which no Rust
+//! function can take: each entry point is written in assembly, prepares the start of the program,
+//! and continues at the C library's function with the caller's registers and stack.
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -19,13 +19,13 @@ pub fn resolve_all() {
     }
 }
 
-/// Where there is no such function.
+/// Target if there is no such function.
 extern "C" fn missing() -> i32 {
     set_errno(libc::ENOSYS);
     -1
 }
 
-/// Makes the start of a program with `environment` ready; where to go on.
+/// Prepares the start of a program with `environment`; returns where to continue.
 ///
 /// # Safety
 /// `path` is null or a string; `environment` as execve(2) demands.
@@ -36,8 +36,8 @@ unsafe fn before(place: usize, path: *const c_char, environment: Strings) -> *mu
     if next.is_null() { missing as *mut c_void } else { next }
 }
 
-/// Where the argument `index` of the caller lies: the first six are saved registers, the last of them lowest;
-/// the return address and the others follow.
+/// Location of argument `index` of the caller: the first six are saved registers, the last of them
+/// lowest; the return address and the other arguments follow.
 #[cfg(target_arch = "x86_64")]
 const fn word_of(index: usize) -> usize {
     if index < 6 { 5 - index } else { index + 1 }
@@ -49,8 +49,8 @@ const fn word_of(index: usize) -> usize {
     index
 }
 
-/// The environment of an execle(3): the argument behind the null pointer that ends the program's arguments,
-/// which begin behind the path.
+/// The environment of an execle(3): the argument after the null pointer that ends the program's
+/// arguments, which follow the path.
 ///
 /// # Safety
 /// `saved` points at the registers as the entries save them, and the caller has passed what execle(3) demands.

@@ -16,7 +16,7 @@ use crate::{memory, real};
 /// Bytes of a signal mask.
 const MASK_BYTES: c_long = 8;
 
-/// Makes the call as it is.
+/// Makes the unmodified call.
 ///
 /// # Safety
 /// As the system call's.
@@ -36,18 +36,18 @@ fn checked_mask(mask: c_long, size: c_long) -> Result<(), Errno> {
     if mask == 0 || size == MASK_BYTES { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// Makes a call with a mask that has the right size.
+/// Makes a call with a mask of the right size.
 pub(super) fn masked(mask: c_long, size: c_long, call: impl FnOnce() -> c_int) -> c_int {
     checked_mask(mask, size).map_or_else(failed, |()| call())
 }
 
-/// Writes back what is left of a time, as ppoll(2) and pselect6(2) do and their functions do not.
+/// Writes the remaining time back, as ppoll(2) and pselect6(2) do and their functions do not.
 fn write_back(time: c_long, limit: Option<Duration>, began: Instant) {
     let Some(limit) = limit.filter(|limit| !limit.is_zero()) else { return };
     let left = limit.saturating_sub(began.elapsed());
     let left =
         timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos().into() };
-    // Where it cannot be written, the call has still done what it did.
+    // If it cannot be written, the call has still taken effect.
     let _ = memory::store(time as *mut timespec, left);
 }
 
@@ -79,7 +79,7 @@ pub(super) unsafe fn ppoll(
     ready.into()
 }
 
-/// pselect6(2): its last argument names a mask and its size.
+/// pselect6(2): its last argument points to a mask and its size.
 ///
 /// # Safety
 /// As the system call's.
@@ -119,7 +119,7 @@ pub(super) unsafe fn pselect6(
     }
 }
 
-/// fcntl(2), which the C library's function says in other words for some commands.
+/// fcntl(2), some of whose commands the C library's function changes.
 ///
 /// # Safety
 /// As the system call's.
@@ -142,8 +142,9 @@ pub(super) fn clone3_flags(asked: c_long) -> u64 {
     unsafe { memory::load(asked as *const u64) }.unwrap_or(0)
 }
 
-/// Makes a child with memory of its own. In it the layer starts anew if the caller is the only thread.
-/// Otherwise another thread may hold the allocator's locks, which only fork(2) of the C library repairs.
+/// Creates a child with its own memory. In the child the layer starts anew if the caller is the
+/// only thread. Otherwise another thread may hold the allocator's locks, which only fork(2) of the
+/// C library repairs.
 ///
 /// # Safety
 /// As the system call's.
@@ -198,7 +199,7 @@ pub(super) unsafe fn exit_group(status: c_long) -> c_long {
     unsafe { as_it_is(libc::SYS_exit_group, [status, 0, 0, 0, 0, 0]) }
 }
 
-/// A filter of system calls may end the program for what the layer asks of numbers.
+/// A seccomp filter may kill the program for the layer's comparisons of numbers.
 ///
 /// # Safety
 /// As the system call's.
@@ -208,7 +209,7 @@ pub(super) unsafe fn seccomp(arguments: [c_long; 6]) -> c_long {
     unsafe { as_it_is(libc::SYS_seccomp, arguments) }
 }
 
-/// io_uring_setup(2): what goes through a ring cannot be accelerated, and programs that find none use
+/// io_uring_setup(2): operations of a ring cannot be accelerated, and programs without io_uring use
 /// calls that can.
 ///
 /// # Safety

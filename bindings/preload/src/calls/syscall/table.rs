@@ -1,4 +1,4 @@
-//! Which system calls do not go to the kernel as they are, and where they go.
+//! The system calls that do not go to the kernel unmodified, and their functions.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
@@ -10,16 +10,16 @@ use crate::calls::opening::{appeared, appeared_both};
 use crate::calls::{descriptors, moving, opening, streams, transfers, waiting};
 use crate::{memory, real};
 
-/// When a call goes to a function of ours.
+/// Condition under which a call goes to a function of ours.
 #[derive(Clone, Copy)]
 pub enum Door {
-    /// When its first argument is a number that the layer may follow.
+    /// If its first argument is a number that may be tracked.
     On(Function),
-    /// In any case.
+    /// Always.
     Always(Function),
-    /// When a child is to have memory of its own, as clone(2) is told.
+    /// If the child has its own memory, by the arguments of clone(2).
     Clone(Function),
-    /// The same, as clone3(2) is told.
+    /// The same, by the arguments of clone3(2).
     Clone3(Function),
 }
 
@@ -42,12 +42,12 @@ static TABLE: [Option<Door>; NUMBERS] = {
     table
 };
 
-/// Where a system call goes; `None` for the kernel.
+/// The function of a system call; `None` for the kernel.
 pub fn door(number: c_long) -> Option<Door> {
     *TABLE.get(usize::try_from(number).ok()?)?
 }
 
-/// What functions return, as syscall(2) returns it.
+/// Conversion of a function's result to that of syscall(2).
 trait Outcome {
     fn word(self) -> c_long;
 }
@@ -76,7 +76,8 @@ impl Outcome for c_long {
     }
 }
 
-/// A function for each number, with the call's arguments: what it does is that of the C function.
+/// Defines a function for each number, with the call's arguments: its effect is that of the C
+/// function.
 macro_rules! doors {
     ($($(#[$attribute:meta])* $door:ident $number:ident $arguments:tt => $body:expr;)*) => {
         $(doors!(@one [$(#[$attribute])*] $number $arguments => $body);)*
@@ -98,7 +99,7 @@ macro_rules! doors {
     };
 }
 
-/// A function for each number whose call returns a new descriptor.
+/// Defines a function for each number whose call returns a new descriptor.
 macro_rules! makers {
     ($($(#[$attribute:meta])* $number:ident;)*) => {
         $(

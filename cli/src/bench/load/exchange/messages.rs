@@ -89,7 +89,10 @@ impl Messages {
                 Some(other) => return Err(Failure::new(format!("{other:?}"), ADVICE)),
                 None if self.endpoint.wait(Some(deadline)).explain("lost", ADVICE)? => continue,
                 None => {
-                    return Err(Failure::new(format!("nothing arrived within {PATIENCE:?}"), ADVICE));
+                    return Err(Failure::new(
+                        format!("nothing arrived within {PATIENCE:?}"),
+                        ADVICE,
+                    ));
                 }
             }
             return Ok(());
@@ -105,7 +108,9 @@ impl Messages {
                     return Ok(());
                 }
                 Err(Errno::AGAIN) => self.await_one()?,
-                Err(errno) => return Err(Failure::new(format!("cannot start an operation: {errno}"), ADVICE)),
+                Err(errno) => {
+                    return Err(Failure::new(format!("cannot start an operation: {errno}"), ADVICE));
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! From an expression's text to its tree.
+//! Parser from an expression's text to its tree.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,12 +13,12 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP6: u8 = 58;
 
-/// How deep parentheses and "not" may be nested.
+/// Maximum nesting of parentheses and "not".
 const DEPTH_MAX: usize = 100;
 
 type Result<T> = std::result::Result<T, FilterError>;
 
-/// What stands before a direction or a kind of value.
+/// The protocol before a direction or a kind of value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Ip4,
@@ -31,7 +31,7 @@ enum Protocol {
     Ether,
 }
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Host,
@@ -53,7 +53,7 @@ struct Parser<'a> {
     at: usize,
     tests: usize,
     depth: usize,
-    /// Those of the last test that had a value.
+    /// Those of the last test with a value.
     before: Words,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn parse(text: &str) -> Result<Tree> {
     }
 }
 
-/// Words are apart by spaces; parentheses, `!`, `&&` and `||` need none.
+/// Words are separated by spaces; parentheses, `!`, `&&` and `||` need none.
 fn split(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -175,7 +175,7 @@ impl<'a> Parser<'a> {
                      icmp or icmp6",
                 ));
             }
-            // Alone, it repeats what stood before the last one.
+            // A value alone repeats the words before the last one.
             words = self.before;
         } else {
             self.before = words;
@@ -235,12 +235,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether a word is a number, an address or the like, rather than one of the language.
+/// Whether a word is a number, an address or the like, and not a keyword.
 fn is_value(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit() || c == ':') || word.contains(':')
 }
 
-/// A protocol without a value behind it.
+/// A protocol without a following value.
 fn alone(protocol: Protocol) -> Result<Test> {
     Ok(match protocol {
         Protocol::Ip4 => Test::EtherType(IP4),

@@ -1,4 +1,4 @@
-//! A frame as the tests of a filter look at it: every field in bounds or absent.
+//! A frame as seen by a filter's tests: every field is in bounds or absent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,17 +7,17 @@ const ARP: u16 = 0x0806;
 const IP6: u16 = 0x86dd;
 /// Protocols with ports: TCP, UDP, SCTP.
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
-/// IPv6's header of fragments.
+/// IPv6 fragment header.
 const FRAGMENT: u8 = 44;
-/// Where the network header begins.
+/// Offset of the network header.
 const NETWORK: usize = 14;
 
-/// A network, or an address as the network of it alone.
+/// A network, or a single address as a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Network {
     /// Its first address.
     pub(super) address: IpAddr,
-    /// Bits that count.
+    /// Prefix length.
     pub(super) prefix: u8,
 }
 
@@ -27,7 +27,7 @@ impl Network {
     }
 }
 
-/// The first address of the network of `prefix` bits that `address` is in.
+/// The first address of the network with `prefix` bits that contains `address`.
 pub(super) fn first_of(address: IpAddr, prefix: u8) -> IpAddr {
     let prefix = u32::from(prefix);
     match address {
@@ -42,11 +42,11 @@ pub(super) fn first_of(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// A frame, looked at.
+/// A frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     frame: &'a [u8],
-    /// Behind the link addresses.
+    /// After the link addresses.
     pub(super) ethertype: Option<u16>,
 }
 
@@ -84,17 +84,17 @@ impl<'a> View<'a> {
         self.at(6)
     }
 
-    /// Of IP, or the sender that ARP names.
+    /// The source of IP, or the sender in ARP.
     pub(super) fn source_address(&self) -> Option<IpAddr> {
         self.address([12, 8, 14])
     }
 
-    /// Of IP, or the target that ARP names.
+    /// The destination of IP, or the target in ARP.
     pub(super) fn destination_address(&self) -> Option<IpAddr> {
         self.address([16, 24, 24])
     }
 
-    /// At these places of an IPv4, IPv6 and ARP header.
+    /// The address at these offsets in an IPv4, IPv6 and ARP header.
     fn address(&self, [ip4, ip6, arp]: [usize; 3]) -> Option<IpAddr> {
         match self.ethertype? {
             IP4 => Some(IpAddr::from(self.at::<4>(NETWORK + ip4)?)),
@@ -104,7 +104,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether an IP packet carries a protocol, in IPv6 also behind a header of fragments.
+    /// Whether an IP packet has a protocol; for IPv6 also after a fragment header.
     pub(super) fn is_protocol(&self, number: u8) -> bool {
         match self.ethertype {
             Some(IP4) => self.byte(NETWORK + 9) == Some(number),
