@@ -4,7 +4,6 @@
 use stack::{ImportError, Stack};
 
 use crate::control::exchange::SessionKey;
-use crate::endpoint::Role;
 use crate::errors::ConservationError;
 use crate::requests::LaneRef;
 use crate::session::Session;
@@ -87,16 +86,8 @@ impl Session {
         let mut listed = self.orphans.iter().flatten().map(|one| one.list.count()).sum::<u32>();
         let mut outstanding = messages;
         for endpoint in &self.endpoints {
-            match &endpoint.role {
-                Role::Stream(stream) => listed += stream.send.list.count(),
-                Role::Datagram(datagram) => outstanding += datagram.held.len() as u32,
-                Role::Listener(_)
-                | Role::Raw(_)
-                | Role::Messages(_)
-                | Role::Revoked
-                | Role::Moved
-                | Role::Free => {}
-            }
+            listed += endpoint.role.listed_spans();
+            outstanding += endpoint.role.held_spans();
         }
         let spans = self.spans.total() - self.spans.free();
         if listed != spans {

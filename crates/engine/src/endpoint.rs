@@ -61,6 +61,37 @@ pub enum Role {
     Moved,
 }
 
+/// What an endpoint holds, for [`Worker::check_conservation`](crate::Worker::check_conservation). The message
+/// service and raw endpoints account for theirs themselves.
+impl Role {
+    /// Spans in the session's slab.
+    pub(crate) fn listed_spans(&self) -> u32 {
+        match self {
+            Self::Stream(stream) => stream.send.list.count(),
+            _ => 0,
+        }
+    }
+
+    /// Other spans that keep buffers from returning to the pool.
+    pub(crate) fn held_spans(&self) -> u32 {
+        match self {
+            Self::Datagram(datagram) => datagram.held.len() as u32,
+            _ => 0,
+        }
+    }
+
+    /// Buffers with received bytes.
+    pub(crate) fn receive_buffers(&self) -> usize {
+        match self {
+            Self::Stream(stream) => {
+                stream.receive.pages.iter().filter(|buffer| *buffer != NO_BUFFER).count()
+            }
+            Self::Datagram(datagram) => datagram.buffers.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// A TCP connection as the engine sees it.
 pub struct Stream {
     /// The connection in the stack.

@@ -14,7 +14,7 @@ use stack::api::SocketId;
 
 use crate::config::Limits;
 use crate::control::exchange::{SessionKey, SocketKey};
-use crate::endpoint::{Endpoint, NO_BUFFER, Role};
+use crate::endpoint::{Endpoint, Role};
 use crate::lane::Lane;
 use crate::linger::Orphan;
 use crate::pool::Pool;
@@ -305,18 +305,7 @@ impl Session {
 
     /// Buffers that endpoints hold for received bytes; a scan, for checks only.
     pub fn receive_buffers(&self) -> u32 {
-        let held = |endpoint: &Endpoint| match &endpoint.role {
-            Role::Stream(stream) => {
-                stream.receive.pages.iter().filter(|buffer| *buffer != NO_BUFFER).count()
-            }
-            Role::Datagram(datagram) => datagram.buffers.len(),
-            Role::Listener(_)
-            | Role::Raw(_)
-            | Role::Messages(_)
-            | Role::Revoked
-            | Role::Moved
-            | Role::Free => 0,
-        };
+        let held = |endpoint: &Endpoint| endpoint.role.receive_buffers();
         self.endpoints.iter().map(held).sum::<usize>() as u32 + self.pool.shared()
     }
 
