@@ -11,10 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use shm::client_side::ClientLane;
 use shm::control::{
-    CONTRACT_VERSION, ControlError, FromEngine, Geometry, InterfaceInfo, RawPort, RemoteRule, Role,
-    Socket, ToEngine, Wait,
+    CONTRACT_VERSION, ControlError, FromEngine, Geometry, InterfaceInfo, RemoteRule, Role, Socket,
+    ToEngine, Wait,
 };
-use shm::raw::RingSizes;
 use shm::region::{Region, RegionError};
 
 use crate::driver::{Driver, locked};
@@ -145,18 +144,10 @@ impl Control {
         Self { socket, serial: 0 }
     }
 
-    fn next_serial(&mut self) -> u32 {
+    pub fn next_serial(&mut self) -> u32 {
         self.serial = self.serial.wrapping_add(1);
         self.serial
     }
-}
-
-/// A granted raw endpoint.
-pub(crate) struct RawGrant {
-    pub endpoint: u32,
-    pub file: OwnedFd,
-    pub sizes: RingSizes,
-    pub ports: Vec<RawPort>,
 }
 
 /// The parts of a session.
@@ -488,37 +479,6 @@ impl Session {
         })?
     }
 
-    /// Requests a raw endpoint.
-    pub(crate) fn ask_raw(
-        &self,
-        shown: &[BorrowedFd<'_>],
-        question: impl FnOnce(u32) -> ToEngine,
-    ) -> Result<RawGrant, RequestError> {
-        let mut control = locked(self.control());
-        let asked = control.next_serial();
-        self.converse_with_files(&control, &question(asked), shown, |answer, files| match answer {
-            FromEngine::RawGranted { serial, endpoints, sizes, ports } if serial == asked => {
-                let mut files = files.into_iter();
-                let grant = match (endpoints.as_slice(), files.next(), files.next()) {
-                    (&[endpoint], Some(file), None) => RawGrant { endpoint, file, sizes, ports },
-                    (_, None, _) => {
-                        let lost = ControlError::DescriptorsLost.to_string();
-                        return Some(Err(RequestError::new(Errno::MFILE, lost)));
-                    }
-                    _ => {
-                        let reason = "the engine's grant is invalid";
-                        return Some(Err(RequestError::new(Errno::PROTO, reason)));
-                    }
-                };
-                Some(Ok(grant))
-            }
-            FromEngine::Denied { serial, errno, reason } if serial == asked => {
-                Some(Err(RequestError::new(Errno::from_raw_os_error(errno), reason)))
-            }
-            _ => None,
-        })?
-    }
-
     /// Requests registered memory: returns its number, a memfd, and its size.
     pub(crate) fn ask_memory(&self, bytes: u64) -> Result<(u16, OwnedFd, u64), RequestError> {
         let mut control = locked(self.control());
@@ -613,7 +573,7 @@ impl Session {
     }
 
     /// The same, for answers with descriptors.
-    fn converse_with_files<T>(
+    pub(crate) fn converse_with_files<T>(
         &self,
         control: &Control,
         question: &ToEngine,

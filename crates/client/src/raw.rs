@@ -17,7 +17,7 @@
 //! # }
 //! ```
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,11 +25,12 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use shm::Status;
 use shm::client_side::Direction;
+use shm::control::{ControlError, FromEngine, RawWants, ToEngine};
 pub use shm::control::{FilterInstruction, RawPort};
-use shm::control::{RawWants, ToEngine};
 use shm::raw::{ClientDown, ClientUp, META_BYTES, Received, Rings};
 pub use shm::raw::{FrameFlags, Meta, NoRoom, RingSizes, SegmentKind, SharedBytes};
 
+use crate::driver::locked;
 use crate::endpoint::{Endpoint, Kind};
 use crate::open::RequestError;
 use crate::session::Session;
@@ -165,6 +166,47 @@ impl Raw {
             is_broken: false,
         };
         (receiver, RawSender { down: ClientDown::new(rings), endpoint, ports })
+    }
+}
+
+/// A granted raw endpoint.
+struct RawGrant {
+    endpoint: u32,
+    file: OwnedFd,
+    sizes: RingSizes,
+    ports: Vec<RawPort>,
+}
+
+impl Session {
+    /// Requests a raw endpoint.
+    fn ask_raw(
+        &self,
+        shown: &[BorrowedFd<'_>],
+        question: impl FnOnce(u32) -> ToEngine,
+    ) -> Result<RawGrant, RequestError> {
+        let mut control = locked(self.control());
+        let asked = control.next_serial();
+        self.converse_with_files(&control, &question(asked), shown, |answer, files| match answer {
+            FromEngine::RawGranted { serial, endpoints, sizes, ports } if serial == asked => {
+                let mut files = files.into_iter();
+                let grant = match (endpoints.as_slice(), files.next(), files.next()) {
+                    (&[endpoint], Some(file), None) => RawGrant { endpoint, file, sizes, ports },
+                    (_, None, _) => {
+                        let lost = ControlError::DescriptorsLost.to_string();
+                        return Some(Err(RequestError::new(Errno::MFILE, lost)));
+                    }
+                    _ => {
+                        let reason = "the engine's grant is invalid";
+                        return Some(Err(RequestError::new(Errno::PROTO, reason)));
+                    }
+                };
+                Some(Ok(grant))
+            }
+            FromEngine::Denied { serial, errno, reason } if serial == asked => {
+                Some(Err(RequestError::new(Errno::from_raw_os_error(errno), reason)))
+            }
+            _ => None,
+        })?
     }
 }
 
