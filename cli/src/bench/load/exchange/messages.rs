@@ -109,7 +109,10 @@ impl Messages {
                 }
                 Err(Errno::AGAIN) => self.await_one()?,
                 Err(errno) => {
-                    return Err(Failure::new(format!("cannot start an operation: {errno}"), ADVICE));
+                    return Err(Failure::new(
+                        format!("cannot start an operation: {errno}"),
+                        ADVICE,
+                    ));
                 }
             }
         }
