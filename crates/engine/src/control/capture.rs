@@ -115,8 +115,9 @@ impl Captures {
         let output = Output { file: Arc::clone(output), observer };
         // The thread that writes what the observer chose needs no capability of ours.
         let start = || switch.start(output, filter, *snap_bytes as usize, epoch_ns());
-        let started = privileges::without(start)
-            .map_err(|error| format!("cannot start a thread: {error}; raise the limit (ulimit -u)"))?;
+        let started = privileges::without(start).map_err(|error| {
+            format!("cannot start a thread: {error}; raise the limit (ulimit -u)")
+        })?;
         started.map_err(|error| error.to_string())?;
         self.running.push((connection, index));
         Ok(())
