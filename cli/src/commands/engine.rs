@@ -430,9 +430,7 @@ fn summary(settings: &Settings) -> String {
                 MemifRole::Server => "for one memif client".to_owned(),
                 MemifRole::Client => "of one memif server".to_owned(),
             },
-            _ if addresses.is_empty() => {
-                "without addr=: it has no IPv4 address".to_owned()
-            }
+            _ if addresses.is_empty() => "without addr=: it has no IPv4 address".to_owned(),
             _ => addresses.join(" "),
         };
         text.push_str(&format!("port     {} {addresses}\n", port.label()));

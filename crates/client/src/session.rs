@@ -635,6 +635,15 @@ impl Session {
         fds
     }
 
+    /// Yields the CPU to a worker that shares it with this thread. Does nothing where the worker has
+    /// a CPU of its own. For loops that poll for completions.
+    pub fn give_way(&self) {
+        if self.engine_shares_cpu() {
+            self.drivers.iter().for_each(Driver::resume_worker);
+            std::thread::yield_now();
+        }
+    }
+
     /// Whether the engine's worker runs on the CPU of this thread, where spinning would delay it.
     /// False in a forked child, which no worker serves.
     pub fn engine_shares_cpu(&self) -> bool {

@@ -363,8 +363,11 @@ const LANES_EVERY_NS: u64 = 20_000;
 /// Interval at which the statistics page is updated.
 const PUBLISH_EVERY_NS: u64 = 100_000_000;
 
-/// Time for which a worker yields, in nanoseconds.
+/// Longest sleep of a worker that yields, in nanoseconds.
 const MOMENT_NS: i64 = 100_000;
+
+/// A shorter yield has not switched to another task.
+const SWITCH_NS: u64 = 4_000;
 
 /// Processor time of this thread.
 fn own_time_ns() -> u64 {
@@ -441,8 +444,7 @@ impl Polling {
     /// yields to programs; returns whether it slept.
     fn idle(&mut self, start: Instant, end: Instant, worked_at: Instant) -> bool {
         if self.occupancy.is_shared(end.0) && self.worker.somebody_runs() {
-            self.give_way();
-            self.occupancy.slept(now().0.saturating_sub(end.0));
+            self.give_way(end);
             return false;
         }
         if self.mode == Poll::Busy {
@@ -527,13 +529,21 @@ impl Polling {
         }
     }
 
-    /// Yields the CPU to a program, until it blocks or for a moment. Frames wait meanwhile, and
-    /// more of them are processed at a time.
-    fn give_way(&mut self) {
+    /// Yields the CPU to a program. Frames wait meanwhile, and more of them are processed at a time.
+    ///
+    /// If the scheduler switches to the program, the worker runs again as soon as the program
+    /// blocks, and neither has to wake the other. If it does not, because the program has used its
+    /// share, the worker sleeps until the program blocks or for a moment.
+    fn give_way(&mut self, now: Instant) {
+        self.counters.ways_given.increment();
+        sched_yield();
+        let yielded = crate::service::now();
+        if yielded.0.saturating_sub(now.0) >= SWITCH_NS {
+            return;
+        }
         if self.inbox.signal().is_raised() || !self.worker.prepare_giving_way() {
             return;
         }
-        self.counters.ways_given.increment();
         let moment = Timespec { tv_sec: 0, tv_nsec: MOMENT_NS };
         let mut fds = [
             PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN),
@@ -543,8 +553,10 @@ impl Polling {
         let _ = poll(&mut fds, Some(&moment));
         let rung = !fds[2].revents().is_empty();
         self.worker.awake();
+        let woken = crate::service::now();
+        self.occupancy.slept(woken.0.saturating_sub(yielded.0));
         if rung {
-            self.take_rings(crate::service::now());
+            self.take_rings(woken);
         }
     }
 

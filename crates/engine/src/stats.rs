@@ -57,7 +57,7 @@ counters! {
     sleeps,
     /// Times the worker yielded its core between turns, to programs of its scheduling group.
     yields,
-    /// Times the worker slept for a moment, to yield its core to a program.
+    /// Times the worker yielded its core to a client's program, or slept for a moment to do so.
     ways_given,
     /// Processor time of the worker without idle polling, in nanoseconds.
     busy_ns,

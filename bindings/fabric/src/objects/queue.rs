@@ -151,6 +151,9 @@ impl CompletionQueue {
         } else if queue.has_error_next() {
             -(FI_EAVAIL as isize)
         } else {
+            drop(state);
+            // A program that polls would otherwise keep the CPU from an engine that shares it.
+            self.domain.session.give_way();
             -(FI_EAGAIN as isize)
         }
     }
