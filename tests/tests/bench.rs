@@ -181,7 +181,7 @@ fn check_planned<W>(plan: &[Planned<W>], report: &Report) {
             assert_eq!(row.figures[*name].paper, Some(*value), "{name} of {named:?}");
         }
     }
-    assert!(report.has_paper() && markdown::section(&report).contains("| paper |"));
+    assert!(report.has_paper() && markdown::section(report).contains("| paper |"));
 }
 
 #[test]

@@ -90,9 +90,10 @@ fn with_pieces<R>(
 ) -> R {
     // Most frames have few: making room for many costs more than sending them.
     const FEW: usize = 4;
+    const MORE: usize = FEW + 1;
     match places.len() {
         0..=FEW => send(located(from, places, &mut [SharedBytes::from_slice(&[]); FEW])),
-        ..=PIECES_MAX => {
+        MORE..=PIECES_MAX => {
             send(located(from, places, &mut [SharedBytes::from_slice(&[]); PIECES_MAX]))
         }
         _ => {

@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("lab", "port shm sim"),
     // Its test runs a program of its own in a laboratory.
     ("inline", "skips stack shm port engine client lab"),
-    ("cli", "engine port shm client sim script lab"),
+    ("cli", "wire stack shm port engine client sim script lab"),
     // The tests see programs only from outside; the tools see no room at all.
     ("tests", "skips lab cli"),
     ("xtask", ""),

@@ -17,6 +17,9 @@ use shm::raw::{
 
 use crate::bench::cores::{Waiting, pin};
 
+/// What the driver's thread does with the rings and the kernel's end.
+type Work = fn(&Arc<Rings>, &Signals, &Mutex<Box<dyn Port>>) -> Result<()>;
+
 /// The way down holds two bursts of the largest frames.
 const RINGS: RingSizes = RingSizes { up: 1 << 20, down: 4 << 20 };
 /// Frames given to the card that it has not signalled, from which on no more are taken from the kernel.
@@ -56,7 +59,7 @@ impl Card {
         // The card's error is why the driver's threads end, or theirs why it does.
         std::thread::scope(|scope| {
             let (rings, signals, tap) = (&rings, &signals, &tap);
-            let driver = |work: fn(&Arc<Rings>, &Signals, &Mutex<Box<dyn Port>>) -> Result<()>| {
+            let driver = |work: Work| {
                 scope.spawn(move || {
                     let _end = Ending(signals);
                     pin(host)?;

@@ -51,6 +51,7 @@ pub struct Received {
 
 /// The kernel as the socket layer uses it. Failures carry the kernel's errno.
 #[expect(missing_docs, reason = "each is the system call of its name")]
+#[expect(clippy::missing_errors_doc, reason = "each fails as the system call of its name")]
 pub trait Kernel: Sync {
     fn poll(
         &self,

@@ -73,10 +73,8 @@ impl Sockets {
                         let _ = self.hand_over(fd);
                     }
                 }
-                Some(Entry::Epoll(epoll)) => {
-                    if departure.takes_set(fd) {
-                        self.hand_over_set(era, &epoll);
-                    }
+                Some(Entry::Epoll(epoll)) if departure.takes_set(fd) => {
+                    self.hand_over_set(era, &epoll);
                 }
                 Some(Entry::Foreign(inherited @ Inherited { heirloom: Some(_), .. })) => {
                     drop(inherited);

@@ -48,6 +48,7 @@ struct Trade {
     arrived: Option<Box<Peer>>,
     is_gone: bool,
     /// To be unmapped by the thread, as that takes its time.
+    #[expect(clippy::vec_box, reason = "the worker hands over a pointer, not the peer's bytes")]
     retired: Vec<Box<Peer>>,
 }
 

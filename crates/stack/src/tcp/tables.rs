@@ -155,6 +155,9 @@ impl Tcp {
     }
 
     /// Takes a segment whose checksum is right, from the TCP header on.
+    ///
+    /// # Errors
+    /// Why the segment was dropped.
     pub fn on_segment<S: Sink>(
         &mut self,
         rx: &SegmentRx,
@@ -281,6 +284,9 @@ impl Tcp {
     }
 
     /// An ICMP error about a segment of ours.
+    ///
+    /// # Errors
+    /// Why the message was dropped.
     pub fn on_icmp(
         &mut self,
         now: Instant,

@@ -242,7 +242,7 @@ impl RawTable {
             return Outcome::Dropped;
         }
         let pieces = [rest];
-        let payload = pieces.get(..usize::from(rest.len() > 0)).unwrap_or_default();
+        let payload = pieces.get(..usize::from(!rest.is_empty())).unwrap_or_default();
         let sending = Sending { number, except: Some(sender.slot), now_ns: to.now_ns };
         match self.send(&mut *of.port, sending, &TxFrame { meta: &meta, header, payload }) {
             Ok(()) => Outcome::Sent,
