@@ -537,7 +537,7 @@ mod tests {
         assert_eq!((rule.from, rule.to, rule.takes), (0, 1, true));
         for (text, said) in [
             ("from = \"a\"\n", "missing field `to`"),
-            ("from = \"a\"\nto = \"d\"\n", "\"d\", which the engine has not: it has tap:a"),
+            ("from = \"a\"\nto = \"d\"\n", "\"d\", which the engine does not have; it has tap:a"),
             ("from = \"a\"\nto = \"tap:a\"\n", "to itself"),
             ("from = \"c\"\nto = \"a\"\nmode = \"take\"\n", "shares its interface"),
             ("from = \"a\"\nto = \"b\"\nmode = \"give\"\n", "give"),
@@ -565,9 +565,9 @@ mod tests {
             ("[[kernel]]\nport = \"a\"\nmode = \"nic\"\n".to_owned(), "missing field `name`"),
             (table("sixteen-letters-", "a", "nic"), "\"sixteen-letters-\" Linux takes at most 15"),
             (table("", "a", "nic"), "missing"),
-            (table("n", "d", "nic"), "\"d\", which the engine has not: it has tap:a"),
+            (table("n", "d", "nic"), "\"d\", which the engine does not have; it has tap:a"),
             (table("n", "a", "nic") + &table("n", "b", "mirror"), "twice"),
-            (table("n", "a", "nic") + &table("m", "a", "nic"), "tap:a has one already, n"),
+            (table("n", "a", "nic") + &table("m", "a", "nic"), "tap:a already has n"),
             (table("n", "b", "nic"), "leave addr= out"),
             (table("n", "c", "nic"), "shares its interface"),
             (table("n", "a", "both"), "both"),

@@ -215,7 +215,7 @@ mod tests {
         let of_user = said(shared.admit(7, 32, 32).unwrap_err());
         assert!(of_user.contains("32 sessions") && of_user.contains("`sessions_per_user`"));
         let reserved = said(shared.admit(7, 20, 60).unwrap_err());
-        assert!(reserved.contains("`sessions` allows 64 sessions") && reserved.contains("root"));
+        assert!(reserved.contains("`sessions` permits 64 sessions") && reserved.contains("root"));
         assert!(!said(shared.admit(0, 0, 64).unwrap_err()).contains("root"));
     }
 }

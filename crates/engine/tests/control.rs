@@ -232,7 +232,7 @@ fn a_session_beyond_the_limit_is_refused_with_a_sentence() {
     let sessions: Vec<Socket> = (0..3).map(|_| engine.attach()).collect();
     let refused = ask(&engine.connect(), &hello(Role::Session), &[]);
     let Some(FromEngine::Refused { reason, .. }) = refused else { panic!("{refused:?}") };
-    assert!(reason.contains("`sessions` allows 3 sessions"), "{reason}");
+    assert!(reason.contains("`sessions` permits 3 sessions"), "{reason}");
     drop(sessions);
     // Their memory is back once the worker has ended them.
     while engine.counter("sessions") > 0 {
