@@ -48,7 +48,7 @@ fn what_is_left_when_draining_is_over_is_closed_as_the_kernel_would() {
     let mut redis = joined.redis();
     let mut keeper = Keeper::of_redis(&joined);
     joined.engine().signal(Signal::TERM);
-    joined.engine_says("closing what is left: 1 connection");
+    joined.engine_says("closing the remaining ones: 1 connection");
     let engine = joined.engine.take().expect("the engine runs");
     engine.wait(PATIENCE).and_then(|one| one.success()).expect("it ends in order");
     // The end of the stream rather than a reset, or nothing at all.

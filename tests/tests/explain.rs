@@ -148,7 +148,7 @@ fn a_program_whose_engine_cannot_serve_it_goes_through_the_kernel_and_tells_why(
     std::fs::create_dir_all(joined.socket.parent().expect("a directory")).expect("it is made");
     for (contract, refusal, reason) in [
         ("4711", "contract version 4711", "engine and library have different versions"),
-        ("garbage", "cannot be read", "belongs to no engine"),
+        ("garbage", "is malformed", "belongs to no engine"),
     ] {
         let other = scripted(&joined.lab, "versions.py").arg(&joined.socket);
         let other = other.args([contract, "another release"]);
@@ -210,7 +210,8 @@ fn what_keeps_the_library_out_of_a_program_is_told_before_it_starts() {
     let socket = joined.socket.display().to_string();
     let run = [&executable, "run", "--socket", &socket, "true"];
     let said = joined.run(Side::B, Task::new(PYTHON).args(["-c", HANDS_ON]).args(run));
-    let line = "is a TCP listener at 127.0.0.1:7001 that the program inherits; it is the kernel's";
+    let line =
+        "is a TCP listener at 127.0.0.1:7001 that the program inherits; the kernel serves it";
     assert!(said.errors.contains(line), "{said:?}");
 
     let said = joined.run(Side::B, run_with(&joined, &[], &["true"]));

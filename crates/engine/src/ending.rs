@@ -165,8 +165,11 @@ impl Worker {
         }
     }
 
+    /// Programs attached. The relay is a part of the engine.
     fn programs(&self) -> usize {
-        self.sessions.iter().filter(|(_, session)| session.is_served()).count()
+        let relay = self.passing.relay;
+        let is_program = |key| Some(key) != relay;
+        self.sessions.iter().filter(|(_, one)| one.is_served() && is_program(one.key)).count()
     }
 
     /// Collects all at once: only when the waiting is over.

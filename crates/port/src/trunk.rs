@@ -399,6 +399,9 @@ impl Port for TrunkPort {
         for link in &mut self.links {
             link.port.on_time(now_ns);
         }
+        if self.links.iter().any(|link| !link.waiting.is_empty()) {
+            self.flush();
+        }
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns.saturating_add(LOOK_NS);
             self.look();

@@ -5,15 +5,15 @@ use outboard_sim::messages::{self, MessageSettings, Planted};
 /// The first seed that finds each.
 const FOUND_BY: [(Planted, u64); 12] = [
     (Planted::NoResend, 1),
-    (Planted::MatchOnArrival, 4),
+    (Planted::MatchOnArrival, 7),
     (Planted::EarlyAcknowledgement, 1),
     (Planted::AnsweredIgnored, 1),
     (Planted::ResumeIgnored, 1),
     (Planted::NoReservation, 20),
     (Planted::AttemptIgnored, 14),
-    (Planted::LifeNotRaised, 67),
-    (Planted::EpochForgotten, 19),
-    (Planted::AbortUnanswered, 10),
+    (Planted::LifeNotRaised, 34),
+    (Planted::EpochForgotten, 46),
+    (Planted::AbortUnanswered, 8),
     (Planted::GrantLeak, 1),
     (Planted::KeyIgnored, 1),
 ];
