@@ -88,7 +88,7 @@ fn an_engine_that_may_have_no_relay_says_so_and_serves() {
     let arguments = ["--poll", "adaptive", "--port", &port];
     let started = joined.lab.start_engine(engine, Side::B, &joined.socket, &arguments);
     joined.engine = Some(started.expect("an engine"));
-    joined.engine_says("cannot be used by its children or passed to others");
+    joined.engine_says("child processes cannot use connections of their parents");
     goes_through_the_kernel(&joined);
     let said = joined.engine().errors();
     assert_eq!(said.matches("network namespace").count(), 1, "{said}");

@@ -141,7 +141,7 @@ fn a_bridge_is_shared_and_a_part_of_it_told_where_its_addresses_are() {
     joined.ip(Side::B, "link set obbridge up");
     joined.ip(Side::B, &format!("addr add {SERVER}/24 dev obbridge"));
     joined.start_engine();
-    joined.engine_says("it is a part of obbridge: start the engine on that");
+    joined.engine_says("it is a port of obbridge: start the engine on that bridge");
     joined.engine = None;
     let arguments = ["--port", "xdp:obbridge,ports=64", "--poll", "adaptive"];
     let engine = Task::new(&joined.executable);
