@@ -31,9 +31,9 @@ fn seconds_from(variable: &str, otherwise: u32) -> u32 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Seconds of load of each program: `$OUTBOARD_TEST_SECONDS`, or 10.
+/// Seconds of load of each program: `$OUTBOARD_TEST_SECONDS`, or 6.
 pub fn load_seconds() -> u32 {
-    seconds_from("OUTBOARD_TEST_SECONDS", 10)
+    seconds_from("OUTBOARD_TEST_SECONDS", 6)
 }
 
 /// Seconds that soaks take: `$SOAK_SECONDS`, or 600.
