@@ -148,7 +148,7 @@ fn a_program_whose_engine_cannot_serve_it_goes_through_the_kernel_and_tells_why(
     std::fs::create_dir_all(joined.socket.parent().expect("a directory")).expect("it is made");
     for (contract, refusal, reason) in [
         ("4711", "contract version 4711", "engine and library have different versions"),
-        ("garbage", "is malformed", "belongs to no engine"),
+        ("garbage", "is malformed", "the control socket belongs to no engine"),
     ] {
         let other = scripted(&joined.lab, "versions.py").arg(&joined.socket);
         let other = other.args([contract, "another release"]);
