@@ -294,7 +294,9 @@ fn follow_kernel(ports: &mut [PortSetup]) -> Result<Option<Kernel>, StartError> 
         let name = &setup.port.info().name;
         if facts.addresses.is_empty() {
             let next_step = match kernel.master(shared.interface_index) {
-                Some(master) => format!("it is a port of {master}: start the engine on that bridge"),
+                Some(master) => {
+                    format!("it is a port of {master}: start the engine on that bridge")
+                }
                 None => "give it one (ip addr add)".to_owned(),
             };
             tracing::warn!(
