@@ -155,7 +155,7 @@ impl Captures {
 }
 
 #[test]
-#[ignore = "waits for the end of the capture's file in the wrong place"]
+#[ignore = "fails: tcpdump's file is empty where the capture has 100 packets"]
 fn tcpdump_on_a_mirror_sees_what_a_capture_sees_or_counters_say_what_was_lost() {
     let test = "tcpdump_on_a_mirror_sees_what_a_capture_sees_or_counters_say_what_was_lost";
     let Some(_turn) = turn(test) else { return };
@@ -212,7 +212,7 @@ fn what_programs_send_into_a_mirror_is_counted_and_dropped() {
 }
 
 #[test]
-#[ignore = "scapy loses frames on a busy machine"]
+#[ignore = "new: passes beside a busy loop, not run often enough for make test"]
 fn scapy_on_a_mirror_sees_what_tcpreplay_sends_to_the_port() {
     let test = "scapy_on_a_mirror_sees_what_tcpreplay_sends_to_the_port";
     let Some(_turn) = turn(test) else { return };
