@@ -22,7 +22,7 @@ pub(super) struct Borrowed {
     identity: u64,
 }
 
-/// Whether a number is that of standard input, output or error: a program uses whatever is there.
+/// Whether the descriptor is standard input, output or error, which every program may use.
 fn is_standard(fd: RawFd) -> bool {
     (libc::STDIN_FILENO..=libc::STDERR_FILENO).contains(&fd)
 }

@@ -113,7 +113,7 @@ impl Messages {
         more
     }
 
-    /// Executes a command. Whatever is left in `spans` is returned; `None`: a breach.
+    /// Executes a command. The caller frees the spans that remain in `spans`. `None` is a breach.
     fn run(
         &mut self,
         cx: &mut CommandContext<'_>,

@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Who knows the seed can choose keys of one chain, but no chain becomes long by them.
+    /// An attacker who knows the seed can choose keys of one chain, but the chain does not grow long.
     #[test]
     fn chosen_keys_change_the_seed() {
         let mut keys = Keys::new([3, 4]);
